@@ -1,0 +1,88 @@
+"""The error tree: what went wrong, what it means for the relay, what the reader of the message can do.
+
+CdcOutboxError
+├── Refused            exit 2: a setting, grant, table or server that must be put right by a person
+├── BinlogLost         exit 3: the binlog behind the checkpoint is gone and on_purged is "stop"
+├── BinlogUnreadable   exit 5: the stream cannot be read on; `checkpoint set` steps over it
+├── Hold               an outage: nothing is lost, nothing is retried, the relay waits and rebuilds
+│   ├── Fenced         another relay raised the epoch
+│   └── LeadershipLost the lease ran out or the lock is no longer ours
+├── RecordRefused      one record that can never be sent as it is: a retry is spent
+└── Stopped            a stage was asked to stop while it waited
+"""
+
+EXIT_CLEAN = 0
+EXIT_BUG = 1
+EXIT_REFUSED = 2
+EXIT_BINLOG_LOST = 3
+EXIT_FORCED = 4
+EXIT_UNREADABLE = 5
+
+
+class CdcOutboxError(Exception):
+    """Base of everything this package raises on purpose.
+
+    message: what happened, naming the setting and what was found. hint: the exact SQL, YAML or command that helps.
+    """
+
+    exit_code = EXIT_BUG
+
+    def __init__(self, message: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+        self.hint = hint
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class Refused(CdcOutboxError):
+    """The configuration or the server is not as it must be."""
+
+    exit_code = EXIT_REFUSED
+
+
+class BinlogLost(CdcOutboxError):
+    """The binlog that follows the checkpoint is no longer on the server."""
+
+    exit_code = EXIT_BINLOG_LOST
+
+
+class BinlogUnreadable(CdcOutboxError):
+    """The binlog cannot be read on from here."""
+
+    exit_code = EXIT_UNREADABLE
+
+
+class Hold(CdcOutboxError):
+    """Something this relay depends on is away; the relay waits and goes on by itself.
+
+    reason: a short stable word for metrics, `mysql` or `kafka` for example.
+    """
+
+    def __init__(self, message: str = "", *, reason: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class LeadershipLost(Hold):
+    """This relay no longer holds the lock, or cannot know that it does."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message, reason="leadership")
+
+
+class Fenced(LeadershipLost):
+    """Another relay has taken over: the checkpoint row names its epoch."""
+
+
+class RecordRefused(CdcOutboxError):
+    """One record cannot be sent as it is. name: the broker's or our stable error name, `MESSAGE_TOO_LARGE`."""
+
+    def __init__(self, name: str, message: str = "") -> None:
+        super().__init__(message or name)
+        self.name = name
+
+
+class Stopped(CdcOutboxError):
+    """The stage was asked to stop while it waited."""

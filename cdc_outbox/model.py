@@ -1,0 +1,143 @@
+"""The words everything else is written in: Status, TableName, Event, Transaction, Position."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from cdc_outbox.gtid import GtidRange, GtidSet
+
+
+class Status(IntEnum):
+    """The `status` column of an outbox row."""
+
+    PENDING = 0
+    SENDING = 1
+    SENT = 2
+    FAILED = 3
+
+
+class TableName(NamedTuple):
+    """A table with its database, as the server spells them."""
+
+    database: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """`database`.`name`, safe to stand in SQL."""
+        return ".".join(f"`{part.replace('`', '``')}`" for part in self)
+
+
+Aggregate = tuple[TableName, str, str]
+"""(table, aggregate_type, aggregate_id); compared as they are, case and trailing blanks included."""
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One outbox row as it is to be published; identity is the object, a row is named by `key`.
+
+    payload      value as UTF-8 text, exactly `CAST(payload AS CHAR)`; None is SQL NULL
+    parked       next_retry_at was set when the row was read
+    committed_at original commit time in ms since the epoch, None for rows found by SQL
+    created_at   the row's created_at in ms since the epoch (session time zone), None where unknown
+    columns      further mapped columns by name, text or None
+    incomplete   the row must be read from the table by id before it can be published
+    """
+
+    table: TableName
+    id: int
+    event_id: str
+    aggregate_type: str
+    aggregate_id: str
+    event_type: str
+    payload: bytes | None
+    status: int = 0
+    retry_count: int = 0
+    max_retries: int = 3
+    parked: bool = False
+    committed_at: int | None = None
+    created_at: int | None = None
+    columns: dict[str, str | None] | None = None
+    incomplete: bool = False
+
+    @property
+    def aggregate(self) -> Aggregate:
+        return (self.table, self.aggregate_type, self.aggregate_id)
+
+    @property
+    def key(self) -> tuple[TableName, int, str]:
+        """What names a row: ids alone come back after TRUNCATE or a restore."""
+        return (self.table, self.id, self.event_id)
+
+    @property
+    def size(self) -> int:
+        """Bytes that this event is counted with against max_in_flight_bytes."""
+        return 256 + len(self.payload or b"")
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """A stretch of the binlog that ends where reading may resume.
+
+    events     inserts into our tables, in binlog order; none for other traffic
+    end        (file, offset) after its last event; None: a chunk, more of this transaction follows
+    gtids      the GTIDs that end with it (a stretch without events may cover many transactions)
+    traffic    bytes of other tables' traffic, which alone make a checkpoint worth writing
+    rotated    a new binlog file begins here
+    barrier    the statement (TRUNCATE, DROP, RENAME … of one of our tables) before which everything is settled
+    unsettled, committed_at
+               kept by the ledger once it has taken the events: how many are not settled, their commit time in ms
+    """
+
+    events: list[Event]
+    end: tuple[str, int] | None
+    gtids: list[GtidRange] = field(default_factory=list)
+    traffic: int = 0
+    rotated: bool = False
+    barrier: str | None = None
+    unsettled: int = 0
+    committed_at: int | None = None
+
+
+_FILE = re.compile(r"^(.*?)(\d+)$")
+
+
+def binlog_file_order(name: str) -> tuple[str, int]:
+    """Sort key of a binlog file name: `binlog.1000000` comes after `binlog.999999`."""
+    found = _FILE.match(name)
+    return (found[1], int(found[2])) if found else (name, -1)
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two transactions. With gtid_set, the set alone is the position; file and offset inform."""
+
+    file: str = ""
+    offset: int = 0
+    gtid_set: GtidSet | None = None
+
+    def reached(self, target: Position) -> bool:
+        """True when everything before `target` lies before this position too (same server, same mode)."""
+        if target.gtid_set is not None:
+            return self.gtid_set is not None and target.gtid_set.issubset(self.gtid_set)
+        return (binlog_file_order(self.file), self.offset) >= (binlog_file_order(target.file), target.offset)
+
+    def after(self, transaction: Transaction) -> Position:
+        """This position moved past `transaction`, in place where it has a GTID set (copy it first to keep it)."""
+        if transaction.end is None:
+            return self
+        if self.gtid_set is not None:
+            self.gtid_set.update(transaction.gtids)
+        return Position(*transaction.end, self.gtid_set)
+
+    def copy(self) -> Position:
+        return Position(self.file, self.offset, None if self.gtid_set is None else self.gtid_set.copy())
+
+    def __str__(self) -> str:
+        return str(self.gtid_set) if self.gtid_set is not None else f"{self.file}:{self.offset}"
