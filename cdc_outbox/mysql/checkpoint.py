@@ -1,0 +1,189 @@
+"""The checkpoint row: the fence that every status write checks first, the position that reading resumes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cdc_outbox.errors import BinlogLost, Fenced, Refused
+from cdc_outbox.gtid import GtidSet
+from cdc_outbox.model import Position
+from cdc_outbox.mysql.queries import query
+from cdc_outbox.mysql.session import Session
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import Settings
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint row as it stands. position: None where none was written yet."""
+
+    epoch: int
+    owner: str
+    server_uuid: str
+    position: Position | None
+    state: str | None
+    last_error: str | None
+    schema_version: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Fence:
+    """One incarnation's right to write. Both checks belong first in a SQL transaction that changes a status."""
+
+    name: str
+    epoch: int
+    owner: str
+
+    def check(self, session: Session) -> None:
+        """Lock the checkpoint row as ours; raises Fenced when another relay has raised the epoch."""
+        if not session.query(query("fence"), (self.name, self.epoch, self.owner)):
+            raise self._fenced()
+
+    def advance(self, session: Session, position: Position) -> None:
+        """`check`, and write the resumable position."""
+        written = (
+            position.file,
+            position.offset,
+            None if position.gtid_set is None else str(position.gtid_set),
+        )
+        if not session.execute(query("fence_and_position"), (*written, self.name, self.epoch, self.owner)):
+            raise self._fenced()
+
+    def report(self, session: Session, state: str, last_error: str | None) -> None:
+        """Leave a word for `status`; no transaction of ours depends on it."""
+        error = last_error[:512] if last_error else None
+        session.execute(query("checkpoint_state"), (state, error, self.name, self.epoch, self.owner))
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"another relay has taken over {self.name!r}: epoch {self.epoch} is no longer the current one")
+
+
+def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
+    row = session.row(query("checkpoint_read"), (name,))
+    if row is None:
+        return None
+    epoch, owner, uuid, file, offset, gtids, state, last_error, version, updated = row
+    position = None
+    if gtids is not None or file:
+        position = Position(file or "", offset or 0, None if gtids is None else GtidSet.parse(gtids))
+    return Checkpoint(epoch, owner, uuid, position, state, last_error, version, updated)
+
+
+def raise_epoch(session: Session, name: str, owner: str) -> tuple[Fence, str]:
+    """Begin a new incarnation, on the session that holds the lock. Gives the fence and the row's server_uuid before."""
+    session.execute(query("checkpoint_create"), (name,))
+    before = read_checkpoint(session, name)
+    session.execute(query("epoch_raise"), (owner, name))
+    after = read_checkpoint(session, name)
+    if before is None or after is None or after.owner != owner:
+        raise Fenced(f"the checkpoint row {name!r} was changed while the epoch was raised")
+    return Fence(name, after.epoch, owner), before.server_uuid
+
+
+def set_position(session: Session, settings: Settings, position: Position | None) -> None:
+    """Put the position where a person wants it; None forgets it. Fences off whoever led."""
+    written: tuple[object, ...] = (None, None, None)
+    if position is not None:
+        written = (position.file or None, position.offset or None, _text(position.gtid_set))
+    session.execute(query("position_set"), (settings.name, *written))
+
+
+def reset(session: Session, settings: Settings, to: str) -> Position:
+    """Put the position to the server's present end (`now`) or to the first binlog it still has (`earliest`)."""
+    position = server_position(session) if to == "now" else earliest_position(session)
+    set_position(session, settings, position)
+    return position
+
+
+def _text(gtids: GtidSet | None) -> str | None:
+    return None if gtids is None else str(gtids)
+
+
+# -- the server's own positions ---------------------------------------------------------------------------------
+
+
+def uses_gtids(session: Session) -> bool:
+    """gtid_mode=ON: positions are GTID sets. In every other mode they are file and offset."""
+    rows = session.query("SHOW GLOBAL VARIABLES LIKE 'gtid_mode'")
+    return bool(rows) and rows[0][1] == "ON"
+
+
+def server_position(session: Session) -> Position:
+    """Where the server's binlog ends now. Every row that a SELECT has shown before lies before it.
+
+    In GTID mode @@gtid_owned is read first: a row may be visible just before gtid_executed holds its transaction.
+    """
+    if uses_gtids(session):
+        row = session.row("SELECT @@global.gtid_owned, @@global.gtid_executed")
+        assert row is not None
+        owned = GtidSet.parse(re.sub(r"#\d+", "", ",".join(row[0].split(":#"))) if row[0] else "")
+        return Position(gtid_set=owned.union(GtidSet.parse(row[1])))
+    return _file_position(session)
+
+
+def committed_position(session: Session) -> Position:
+    """Where a first start may begin: GTID mode: gtid_executed, which lags and never leads; else the binlog's end."""
+    if uses_gtids(session):
+        row = session.row("SELECT @@global.gtid_executed")
+        assert row is not None
+        return Position(gtid_set=GtidSet.parse(row[0]))
+    return _file_position(session)
+
+
+def _file_position(session: Session) -> Position:
+    for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+        try:
+            rows = session.query(statement)
+        except Exception as error:
+            if getattr(error, "args", (0,))[0] == 1064:  # the other spelling, before or after 8.2
+                continue
+            raise
+        if rows:
+            return Position(rows[0][0], int(rows[0][1]))
+    raise Refused("the MySQL server writes no binary log", hint="set log_bin in my.cnf and restart MySQL")
+
+
+def earliest_position(session: Session) -> Position:
+    """The first place from which the server can still be read."""
+    if uses_gtids(session):
+        row = session.row("SELECT @@global.gtid_purged")
+        assert row is not None
+        return Position(gtid_set=GtidSet.parse(row[0]))
+    files = session.query("SHOW BINARY LOGS")
+    if not files:
+        raise Refused("the MySQL server writes no binary log", hint="set log_bin in my.cnf and restart MySQL")
+    return Position(files[0][0], 4)
+
+
+def retention_left(session: Session, lag: float) -> int | None:
+    """Seconds until the server may purge what is `lag` seconds old; None where it purges nothing by age."""
+    rows = dict(session.query("SHOW GLOBAL VARIABLES LIKE 'binlog_expire_logs_seconds'"))
+    seconds = int(rows.get("binlog_expire_logs_seconds", 0))
+    return max(0, int(seconds - lag)) if seconds else None
+
+
+def check_reachable(session: Session, position: Position, written_on: str) -> None:
+    """Raise BinlogLost unless this server can be read on from `position`, which was written on server `written_on`."""
+    if position.gtid_set is not None:
+        row = session.row("SELECT @@global.gtid_purged, @@global.gtid_executed")
+        assert row is not None
+        if not uses_gtids(session):
+            raise BinlogLost("the checkpoint is a GTID set and gtid_mode is no longer ON")
+        if not GtidSet.parse(row[0]).issubset(position.gtid_set):
+            raise BinlogLost("the binlog after the checkpoint was purged (gtid_purged is not part of its GTID set)")
+        if not position.gtid_set.issubset(GtidSet.parse(row[1])):
+            raise BinlogLost("the checkpoint's GTID set holds transactions that this server never executed")
+        return
+    uuid = session.row("SELECT @@server_uuid")
+    if uuid is not None and written_on != uuid[0]:
+        raise BinlogLost(f"the checkpoint {position} belongs to another server (server_uuid {written_on})")
+    sizes = {row[0]: int(row[1]) for row in session.query("SHOW BINARY LOGS")}
+    if position.file not in sizes:
+        raise BinlogLost(f"binlog file {position.file} of the checkpoint is no longer on the server")
+    if position.offset > sizes[position.file]:
+        raise BinlogLost(f"the checkpoint {position} lies past the end of its binlog file")

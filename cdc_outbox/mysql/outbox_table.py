@@ -1,0 +1,303 @@
+"""One outbox table in SQL: its rows read as events, its status changes. Owns no connection and no decision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from cdc_outbox.model import Aggregate, Event, TableName
+from cdc_outbox.mysql.queries import query
+from cdc_outbox.mysql.session import Session
+
+MAX_IDS = 5000
+"""Ids a statement may name; beyond, the optimizer gives up its ranges and scans."""
+
+_T = TypeVar("_T")
+
+Lock = Literal["", "LOCK IN SHARE MODE", "FOR UPDATE", "FOR UPDATE SKIP LOCKED"]
+
+Row = tuple[int, str]
+"""(id, event_id): what names a row."""
+
+_PAYLOAD = "CAST(payload AS CHAR CHARACTER SET utf8mb4)"
+_COLUMNS = (
+    "id",
+    "event_id",
+    "aggregate_type",
+    "aggregate_id",
+    "event_type",
+    _PAYLOAD,
+    "status",
+    "retry_count",
+    "max_retries",
+    "next_retry_at IS NOT NULL",
+    "CAST(UNIX_TIMESTAMP(created_at) * 1000 AS SIGNED)",
+)
+_SIZE_ONLY = tuple("OCTET_LENGTH(payload)" if column == _PAYLOAD else column for column in _COLUMNS)
+
+_AGGREGATE = "CAST(CONCAT(aggregate_type, CHAR(0 USING utf8mb4), aggregate_id) AS BINARY)"
+"""An aggregate as bytes: a collation would take `A1` and `a1` for the same."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row that the poller may take: without its payload, with the bytes that it has."""
+
+    event: Event
+    payload_size: int
+
+
+@dataclass(frozen=True)
+class RowStatus:
+    """What a row says now."""
+
+    event_id: str
+    status: int
+    parked: bool
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of a table by state; pending leaves out parked. sent_is_lower_bound: counting stopped at SENT_LIMIT."""
+
+    pending: int
+    sending: int
+    sent: int
+    failed: int
+    dead: int
+    parked: int
+    sent_is_lower_bound: bool
+
+
+SENT_LIMIT = 100_000
+
+
+class OutboxTable:
+    """Statements on one table. Every method that changes rows must run inside a fenced transaction.
+
+    extra_columns: further columns to read into Event.columns. has_last_error: the optional column exists.
+    """
+
+    def __init__(self, name: TableName, *, extra_columns: Sequence[str] = (), has_last_error: bool = False) -> None:
+        self.name = name
+        self.extra_columns = tuple(extra_columns)
+        self.has_last_error = has_last_error
+
+    def _query(self, statement: str, **parts: object) -> str:
+        return query(statement, table=self.name.quoted, **parts)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def statuses(self, session: Session, ids: Sequence[int], lock: Lock = "") -> dict[int, RowStatus]:
+        """What the rows say; rows that are gone, or not visible yet, are missing. A lock waits for the latter."""
+        found: dict[int, RowStatus] = {}
+        for part in _slices(ids):
+            sql = self._query("statuses", ids=_numbers(part), lock=lock)
+            found.update({id: RowStatus(e, status, bool(parked)) for id, e, status, parked in session.query(sql)})
+        return found
+
+    def fetch(self, session: Session, ids: Sequence[int], lock: Lock = "") -> dict[int, Event]:
+        """The rows as events, payload as text."""
+        found: dict[int, Event] = {}
+        for part in _slices(ids):
+            columns = self._columns(_COLUMNS)
+            for row in session.query(self._query("fetch", columns=columns, ids=_numbers(part), lock=lock)):
+                event = self._event(row)
+                found[event.id] = event
+        return found
+
+    def due(self, session: Session, limit: int, without: Collection[Aggregate]) -> list[Candidate]:
+        """Failed and parked rows whose time has come, by id, locked; not of these aggregates."""
+        clause = f"AND {_AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
+        sql = self._query("due", columns=self._columns(_SIZE_ONLY), without=clause, limit=int(limit))
+        return [candidate for candidate in self._candidates(session, sql) if candidate.event.parked]
+
+    def due_or_stuck(self, session: Session) -> tuple[bool, bool, bool]:
+        """(a retry is due, something parked is due, something is at 1): the idle question."""
+        row = session.row(self._query("poll"))
+        assert row is not None
+        return bool(row[0]), bool(row[1]), bool(row[2])
+
+    def failed_aggregates(self, session: Session) -> list[Aggregate]:
+        """Aggregates with a row whose time has not come."""
+        return [(self.name, t, i) for t, i in session.query(self._query("failed_aggregates"))]
+
+    def blocked_aggregates(self, session: Session) -> list[Aggregate]:
+        """Aggregates with a row failed, parked or at 1."""
+        return [(self.name, t, i) for t, i in session.query(self._query("blocked_aggregates"))]
+
+    def open_before(self, session: Session, below: int, only: Collection[Aggregate]) -> list[tuple[Aggregate, Row]]:
+        """Rows of these aggregates below an id that are neither sent nor dead."""
+        if not only:
+            return []
+        sql = self._query("open_before", below=int(below), only=self._only(session, only))
+        return [((self.name, t, i), (id, event_id)) for id, event_id, t, i in session.query(sql)]
+
+    def stuck(self, session: Session, only: Collection[Aggregate]) -> dict[Aggregate, int]:
+        """How many rows each of these aggregates still has failed, parked or at 1; none: missing."""
+        if not only:
+            return {}
+        sql = self._query("stuck_rows", only=self._only(session, only))
+        return {(self.name, t, i): int(count) for t, i, count in session.query(sql)}
+
+    def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, Row, object]]:
+        """Rows at 1 with their updated_at."""
+        sql = self._query("sending_rows", limit=int(limit))
+        return [((self.name, t, i), (id, event_id), updated) for id, event_id, t, i, updated in session.query(sql)]
+
+    def highest_id(self, session: Session) -> int:
+        row = session.row(self._query("highest_id"))
+        assert row is not None
+        return int(row[0])
+
+    def pending_page(self, session: Session, above: int, top: int, limit: int) -> list[Row]:
+        """Pending rows (not parked) with above < id ≤ top, by id."""
+        sql = self._query("pending_page", above=int(above), top=int(top), limit=int(limit))
+        return [(id, event_id) for id, event_id in session.query(sql)]
+
+    def pending_rows(self, session: Session, ids: Sequence[int]) -> list[Candidate]:
+        """Those of the ids that are still pending, by id, locked."""
+        found: list[Candidate] = []
+        for part in _slices(ids):
+            sql = self._query("pending_rows", columns=self._columns(_SIZE_ONLY), ids=_numbers(part))
+            found += self._candidates(session, sql)
+        return found
+
+    def _candidates(self, session: Session, sql: str) -> list[Candidate]:
+        rows = session.query(sql)
+        at = _COLUMNS.index(_PAYLOAD)
+        return [Candidate(self._event((*row[:at], None, *row[at + 1 :])), int(row[at] or 0)) for row in rows]
+
+    def wait_for_commits(self, session: Session) -> None:
+        """Return once the newest rows that the binlog may show already are committed."""
+        session.query(self._query("newest_rows"))
+
+    def counts(self, session: Session, *, full: bool = False) -> Counts:
+        limit = "" if full else f"LIMIT {SENT_LIMIT}"
+        row = session.row(self._query("counts", sent_limit=limit))
+        assert row is not None
+        pending, sending, sent, failed, dead, parked = (int(number) for number in row)
+        return Counts(pending, sending, sent, failed, dead, parked, not full and sent >= SENT_LIMIT)
+
+    def waiting(self, session: Session) -> tuple[int, int]:
+        """(parked rows, dead rows), by index."""
+        row = session.row(self._query("waiting"))
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    def oldest_pending(self, session: Session) -> int | None:
+        """Age in seconds of the first pending row, by the database's clock."""
+        row = session.row(self._query("oldest_pending"))
+        return None if row is None or row[0] is None else max(0, int(row[0]))
+
+    # -- status changes, each giving the number of rows that were as expected ---------------------------------
+
+    def mark_sent(self, session: Session, rows: Sequence[Row]) -> int:
+        return self._change(session, "mark_sent", rows)
+
+    def mark_sending(self, session: Session, rows: Sequence[Row]) -> int:
+        return self._change(session, "mark_sending", rows)
+
+    def mark_failed(self, session: Session, rows: Sequence[Row], seconds: int, error: str) -> int:
+        return self._change(session, "mark_failed", rows, seconds=int(seconds), last_error=self._error(session, error))
+
+    def mark_dead(self, session: Session, rows: Sequence[Row], error: str) -> int:
+        return self._change(session, "mark_dead", rows, last_error=self._error(session, error))
+
+    def park(self, session: Session, rows: Sequence[Row]) -> int:
+        return self._change(session, "park", rows)
+
+    def put_back(self, session: Session, rows: Sequence[Row]) -> int:
+        return self._change(session, "put_back", rows)
+
+    def claim_due(self, session: Session, rows: Sequence[Row]) -> int:
+        return self._change(session, "claim_due", rows)
+
+    def release_abandoned(self, session: Session, rows: Sequence[Row], seconds: float) -> int:
+        return self._change(session, "release_abandoned", rows, seconds=int(seconds))
+
+    def release_sending(self, session: Session) -> int:
+        """At take-over: every row at 1 becomes a due retry, retry_count unchanged."""
+        return session.execute(self._query("release_sending"))
+
+    def _change(self, session: Session, statement: str, rows: Sequence[Row], **parts: object) -> int:
+        matched = 0
+        for part in _slices(rows):
+            named = ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in part)
+            matched += session.execute(self._query(statement, rows=named, **parts))
+        return matched
+
+    def _error(self, session: Session, error: str) -> str:
+        return f", last_error = {session.literal(error[:512])}" if self.has_last_error else ""
+
+    def insert(self, session: Session, event: Event) -> None:
+        """Put a new pending event in."""
+        session.execute(
+            self._query("emit"),
+            (
+                event.event_id,
+                event.aggregate_type,
+                event.aggregate_id,
+                event.event_type,
+                (event.payload or b"null").decode(),
+            ),
+        )
+
+    # -- SQL text ---------------------------------------------------------------------------------------------
+
+    def _columns(self, columns: Sequence[str]) -> str:
+        extra = [f"CAST(`{column.replace('`', '``')}` AS CHAR)" for column in self.extra_columns]
+        return ", ".join([*columns, *extra])
+
+    def _event(self, row: tuple[Any, ...]) -> Event:
+        (
+            id,
+            event_id,
+            kind,
+            aggregate_id,
+            event_type,
+            payload,
+            status,
+            retries,
+            most,
+            parked,
+            created,
+            *extra,
+        ) = row
+        return Event(
+            table=self.name,
+            id=id,
+            event_id=event_id,
+            aggregate_type=kind,
+            aggregate_id=aggregate_id,
+            event_type=event_type,
+            payload=payload.encode() if isinstance(payload, str) else payload,
+            status=status,
+            retry_count=retries,
+            max_retries=most,
+            parked=bool(parked),
+            created_at=created,
+            columns=dict(zip(self.extra_columns, extra, strict=True)) if extra else None,
+        )
+
+    def _only(self, session: Session, aggregates: Iterable[Aggregate]) -> str:
+        return f"AND {_AGGREGATE} IN ({_aggregates(session, aggregates)})"
+
+
+def _aggregates(session: Session, aggregates: Iterable[Aggregate]) -> str:
+    return ",".join(f"x'{(kind + chr(0) + id).encode().hex()}'" for _, kind, id in aggregates)
+
+
+def _numbers(ids: Iterable[int]) -> str:
+    return ",".join(str(int(id)) for id in ids)
+
+
+def _slices(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), MAX_IDS):
+        yield items[start : start + MAX_IDS]
+
+
+def column_names(session: Session, table: TableName) -> list[str]:
+    """The table's columns in order, from information_schema; none: no such table, or no right to see it."""
+    return [name for (name,) in session.query(query("column_names"), tuple(table))]

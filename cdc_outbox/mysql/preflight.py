@@ -1,0 +1,362 @@
+"""Whether a relay can work with a MySQL server, an account and its tables: every check. Changes nothing.
+
+Privileges are tried (EXPLAIN asks for those of the statement it explains), not read from SHOW GRANTS, which
+leaves out roles and partial revokes.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from pymysql.err import MySQLError
+
+from cdc_outbox.model import TableName
+from cdc_outbox.mysql import schema, server_checks, table_checks
+from cdc_outbox.mysql.findings import Finding, refusal
+from cdc_outbox.mysql.probe import CLIENT_ERRORS, Probe
+from cdc_outbox.mysql.server_checks import VARIABLES, Variables
+from cdc_outbox.mysql.session import error_code
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import Settings
+
+__all__ = ["Finding", "examine_mysql", "refusal"]
+
+CLOCK_TOLERANCE = 2.0
+"""Seconds by which this host's clock may differ from the server's, the round trip left out."""
+
+_DENIED = frozenset({1044, 1142, 1143, 1227})
+_WRONG_CREDENTIALS = frozenset({1045, 1251, 1698, 1820, 1862, 3118})
+_HOST_NOT_ALLOWED = 1130
+_UNKNOWN_DATABASE = 1049
+_NO_TABLE = 1146
+_LOCKED = 1205
+_TLS_REFUSED = 2026
+_READ_ONLY = frozenset({1290, 1836})
+"""The server asks for this before it asks for privileges; a finding of its own."""
+_BUSY = frozenset({1040, 1053, 1203, 1226})
+"""Too many connections, shutting down: refusals that pass."""
+
+
+def examine_mysql(settings: Settings) -> list[Finding]:
+    """Every check of the server, the account and the tables; trouble is a finding, not an exception.
+
+    After a finding that leaves nothing to ask (unreachable, no MySQL) the later checks are left out.
+    """
+    try:
+        server = Probe(settings.mysql)
+    except (MySQLError, OSError) as error:
+        return [_no_connection(error, settings)]
+    findings = [Finding("mysql-reachable", "ok", f"MySQL at {settings.mysql.host}:{settings.mysql.port}")]
+    try:
+        for finding in _examine(server, settings):
+            findings.append(finding)  # one by one: what was found before the server went away is kept
+    except (MySQLError, OSError) as error:
+        findings[0] = _no_answer(error, settings)
+    finally:
+        server.close()
+    return findings
+
+
+def _examine(server: Probe, settings: Settings) -> Iterator[Finding]:
+    variables = _variables(server)
+    kind = server_checks.server_kind(variables, server.greeting_version)
+    yield kind
+    if kind.level == "error":
+        return
+    yield from _tls(server, settings)
+    yield _proxy(server, settings)
+    cluster = server_checks.cluster(variables)
+    if cluster:
+        yield cluster
+    yield server_checks.read_only(variables)
+    yield from server_checks.binlog(variables, settings.mysql.server_id)
+    yield from server_checks.durability(variables, settings.outbox.claim)
+    server.answer("SET SESSION lock_wait_timeout = 1")
+    ((current_user,),) = server.rows("SELECT CURRENT_USER()")
+    account = schema.account(*current_user.rsplit("@", 1))
+    yield from _replication_grants(server, settings, account)
+    yield _row_image_grant(server, account)
+    yield _time_zone(server, settings)
+    yield _clock(server)
+    database = _database(server, settings)
+    if database:
+        yield database
+        return
+    for table in settings.table_names:
+        yield from _outbox_table(server, settings, table, account)
+    yield from _checkpoint_table(server, settings, account)
+
+
+def _no_connection(error: MySQLError | OSError, settings: Settings) -> Finding:
+    mysql, code = settings.mysql, error_code(error)
+    where = f"MySQL at {mysql.host}:{mysql.port}"
+    text = error.args[1] if len(error.args) > 1 else str(error)
+    if code in _WRONG_CREDENTIALS:
+        return Finding(
+            "mysql-credentials",
+            "error",
+            f"{where} refused {mysql.user!r}: {text}",
+            "wrong user or password, or an account that is locked or expired",
+            "mysql: {user, password} — `cdc-outbox init --print` shows how to make the account",
+        )
+    if code == _HOST_NOT_ALLOWED:
+        return Finding(
+            "mysql-credentials",
+            "error",
+            f"{where}: {text}",
+            "no account may connect from this host",
+            f"CREATE USER {schema.account(mysql.user)} IDENTIFIED BY '…';",
+        )
+    if code == _TLS_REFUSED or isinstance(getattr(error, "original_exception", error), ssl.SSLError):
+        return Finding(
+            "mysql-tls",
+            "error",
+            f"{where}, mysql.tls.mode = {mysql.tls.mode}: {text}",
+            "no connection that is protected as the settings ask",
+            "mysql.tls: {mode, ca, cert, key}",
+        )
+    return _no_answer(error, settings)
+
+
+def _no_answer(error: MySQLError | OSError, settings: Settings) -> Finding:
+    code, text = error_code(error), str(error.args[1] if len(error.args) > 1 else error)
+    if not code or code in CLIENT_ERRORS or code in _BUSY:
+        return unreachable(settings, text)
+    return Finding(
+        "mysql-answer",
+        "error",
+        f"MySQL at {settings.mysql.host}:{settings.mysql.port} answered {code}: {text}",
+        "a check could not be made",
+        "mysql.host: a MySQL server, 8.0 or newer",
+    )
+
+
+def unreachable(settings: Settings, text: str) -> Finding:
+    return Finding(
+        "mysql-reachable",
+        "error",
+        f"MySQL at {settings.mysql.host}:{settings.mysql.port} does not answer: {text}",
+        "`start` waits for it; nothing is lost meanwhile",
+        "mysql: {host, port} — or start the server",
+        heals=True,
+    )
+
+
+def _variables(server: Probe) -> Variables:
+    names = ", ".join(f"'{name}'" for name in VARIABLES)
+    values = dict(server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+    # ProxySQL passes SHOW on and answers just this statement itself.
+    ((comment,),) = server.rows("SELECT @@version_comment LIMIT 1")
+    return Variables({**values, "version_comment": comment})
+
+
+def _tls(server: Probe, settings: Settings) -> Iterator[Finding]:
+    mode = settings.mysql.tls.mode
+    cipher = dict(server.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).get("Ssl_cipher")
+    if cipher or mode in {"disabled", "preferred"}:
+        yield Finding("mysql-tls", "ok", f"TLS: {cipher or 'none'}")
+    else:
+        yield Finding(
+            "mysql-tls",
+            "error",
+            f"mysql.tls.mode = {mode}, and the connection is not encrypted",
+            "what is read and the password's exchange are open to the network",
+            "my.cnf: [mysqld] ssl_cert, ssl_key",
+        )
+
+
+def _proxy(server: Probe, settings: Settings) -> Finding:
+    seen = [(str(uuid), int(number)) for _ in range(3) for uuid, number in _identity(server)]
+    finding = server_checks.proxy(server.greeting_id, seen)
+    if finding.level == "error":
+        return finding
+    second = Probe(settings.mysql)
+    try:
+        return server_checks.one_server([seen[0][0], *(str(uuid) for uuid, _ in _identity(second))]) or finding
+    finally:
+        second.close()
+
+
+def _identity(server: Probe) -> list[tuple[Any, ...]]:
+    return server.rows("SELECT @@server_uuid, CONNECTION_ID()")
+
+
+def _denied(check: str, found: str, why: str, grant: str) -> Finding:
+    return Finding(check, "error", found, why, f"{grant};")
+
+
+def _replication_grants(server: Probe, settings: Settings, account: str) -> Iterator[Finding]:
+    code, status = server.answer("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+    if code in _DENIED:
+        yield _denied(
+            "grant-replication-client",
+            f"{account} lacks REPLICATION CLIENT",
+            "the relay cannot ask where the binlog ends",
+            f"GRANT REPLICATION CLIENT ON *.* TO {account}",
+        )
+    else:
+        yield Finding("grant-replication-client", "ok", "REPLICATION CLIENT")
+    for row in status:
+        databases = [table.database for table in settings.table_names]
+        hidden = server_checks.binlog_filter(row["binlog_do_db"], row["binlog_ignore_db"], databases)
+        if hidden:
+            yield hidden
+    code, _ = server.answer("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+    if code in _DENIED:
+        yield _denied(
+            "grant-replication-slave",
+            f"{account} lacks REPLICATION SLAVE",
+            "the relay cannot read the binlog",
+            f"GRANT REPLICATION SLAVE ON *.* TO {account}",
+        )
+    else:
+        yield Finding("grant-replication-slave", "ok", "REPLICATION SLAVE")
+
+
+def _row_image_grant(server: Probe, account: str) -> Finding:
+    code, _ = server.answer("SET SESSION binlog_row_image = 'MINIMAL'")
+    if code not in _DENIED:
+        return Finding("grant-session-variables", "ok", "binlog_row_image = MINIMAL in our sessions")
+    return Finding(
+        "grant-session-variables",
+        "warning",
+        f"{account} lacks SESSION_VARIABLES_ADMIN",
+        "optional: without it each status change writes whole rows to the binlog, not a few bytes",
+        f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {account};",
+    )
+
+
+def _time_zone(server: Probe, settings: Settings) -> Finding:
+    wanted = settings.mysql.time_zone
+    if wanted and server.answer("SET SESSION time_zone = %s", args=(wanted,))[0]:
+        return Finding(
+            "time-zone",
+            "error",
+            f"mysql.time_zone = {wanted!r} is unknown to the server",
+            "named zones need the server's zone tables",
+            'mysql: {time_zone: "+00:00"}  # or: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql',
+        )
+    noons = (f"TIMESTAMP(CURDATE() + INTERVAL {month} MONTH, '12:00:00')" for month in range(12))
+    offsets = ", ".join(f"UNIX_TIMESTAMP({noon}) % 86400" for noon in noons)
+    ((name, system, *seconds),) = server.rows(f"SELECT @@session.time_zone, @@system_time_zone, {offsets}")
+    return server_checks.time_zone(f"SYSTEM ({system})" if name == "SYSTEM" else name, seconds)
+
+
+def _clock(server: Probe) -> Finding:
+    before = time.time()
+    ((theirs,),) = server.rows("SELECT UTC_TIMESTAMP(6)")
+    after = time.time()
+    ahead = theirs.replace(tzinfo=UTC).timestamp() - (before + after) / 2
+    if abs(ahead) <= CLOCK_TOLERANCE + (after - before) / 2:
+        return Finding("clock", "ok", "this host's clock agrees with the server's")
+    return Finding(
+        "clock",
+        "warning",
+        f"the server's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this host's",
+        "retries follow the server's clock, but lag and the timestamps of records are wrong by as much",
+        "timedatectl set-ntp true  # on both hosts",
+    )
+
+
+def _database(server: Probe, settings: Settings) -> Finding | None:
+    database = settings.mysql.database
+    code, _ = server.answer(f"USE {schema.identifier(database)}")
+    if code == _UNKNOWN_DATABASE:
+        return Finding(
+            "mysql-database",
+            "error",
+            f"mysql.database: there is no database {database!r}",
+            "the outbox and the checkpoint live there",
+            f"CREATE DATABASE {schema.identifier(database)};  -- then `cdc-outbox init`",
+        )
+    if code:
+        return Finding(
+            "mysql-database",
+            "error",
+            f"mysql.database: {settings.mysql.user!r} may not use {database!r} ({code})",
+            "it does not exist, or the account has no grant in it",
+            "; ".join(schema.grants(settings)) + ";",
+        )
+    return None
+
+
+def _outbox_table(server: Probe, settings: Settings, table: TableName, account: str) -> Iterator[Finding]:
+    code, _ = server.answer(f"SELECT 1 FROM {table.quoted} LIMIT 0")
+    if code:
+        yield _no_table(
+            "outbox-table", "grant-outbox", table, code, schema.table_grant("SELECT, UPDATE", table, account)
+        )
+        return
+    layout = server.layout(table)
+    columns = settings.outbox.columns
+    mapped = [columns.key, *([columns.topic] if columns.topic else []), *columns.headers.values()]
+    findings = table_checks.outbox(table, layout, mapped)
+    yield from findings
+    if any(finding.level == "error" for finding in findings):
+        return
+    changed = ["status = 0", "retry_count = 0", "next_retry_at = NULL"]
+    if layout.column("last_error"):
+        changed.append("last_error = NULL")
+    yield _may(
+        server,
+        "grant-outbox",
+        table,
+        [f"EXPLAIN UPDATE {table.quoted} SET {', '.join(changed)} WHERE id = 0"],
+        schema.table_grant("SELECT, UPDATE", table, account),
+    )
+
+
+def _checkpoint_table(server: Probe, settings: Settings, account: str) -> Iterator[Finding]:
+    table = schema.checkpoint_table(settings)
+    grant = schema.table_grant("SELECT, INSERT, UPDATE", table, account)
+    code, _ = server.answer(f"SELECT 1 FROM {table.quoted} LIMIT 0")
+    if code:
+        yield _no_table("checkpoint-table", "grant-checkpoint", table, code, grant)
+        return
+    findings = table_checks.checkpoint(table, server.layout(table))
+    yield from findings
+    if any(finding.level == "error" for finding in findings):
+        return
+    tried = [
+        f"EXPLAIN INSERT INTO {table.quoted} (name, shard, epoch) VALUES ('', 0, 0)",
+        f"EXPLAIN UPDATE {table.quoted} SET epoch = 0 WHERE name = '' AND shard = 0",
+    ]
+    yield _may(server, "grant-checkpoint", table, tried, grant)
+
+
+def _no_table(check: str, grant_check: str, table: TableName, code: int, grant: str) -> Finding:
+    if code in {_NO_TABLE, _UNKNOWN_DATABASE}:
+        return Finding(check, "error", f"there is no table {table}", "it has not been created yet", "cdc-outbox init")
+    if code == _LOCKED:
+        return _locked(check, table)
+    return _denied(
+        grant_check,
+        f"the account may not read {table}, or there is no such table",
+        "without a grant the server does not say which",
+        f"{grant};  -- after `cdc-outbox init`, where the table is missing".removesuffix(";"),
+    )
+
+
+def _may(server: Probe, check: str, table: TableName, statements: list[str], grant: str) -> Finding:
+    answers = [server.answer(statement)[0] for statement in statements]
+    codes = [code for code in answers if code and code not in _READ_ONLY]
+    if _LOCKED in codes:
+        return _locked(check, table)
+    if not codes:
+        return Finding(check, "ok", f"{table}: privileges as needed")
+    return _denied(check, f"the account may not change {table} ({codes[0]})", "outcomes could not be written", grant)
+
+
+def _locked(check: str, table: TableName) -> Finding:
+    return Finding(
+        check,
+        "warning",
+        f"{table} is locked by somebody's DDL or LOCK TABLES",
+        "it could not be looked at; the relay too waits until the lock is gone",
+        "SHOW PROCESSLIST;  -- who holds it",
+    )

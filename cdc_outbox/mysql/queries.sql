@@ -1,0 +1,173 @@
+-- Every statement the relay runs. `-- name --` begins one; {parts} are SQL text, %s are values.
+--
+-- Status changes name rows by id AND event_id and by the status they expect (promise P4), and force the primary key:
+-- with as many ids as rows of one status the optimizer takes idx_status_next_retry and locks ranges under the writers.
+
+-- checkpoint_read --
+SELECT epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, state, last_error, schema_version, updated_at
+FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0
+
+-- checkpoint_create --
+INSERT IGNORE INTO cdc_outbox_checkpoint (name, shard, epoch, owner, server_uuid, updated_at)
+VALUES (%s, 0, 0, '', @@server_uuid, NOW(6))
+
+-- epoch_raise --
+UPDATE cdc_outbox_checkpoint
+SET epoch = epoch + 1, owner = %s, server_uuid = @@server_uuid, state = 'recovering', updated_at = NOW(6)
+WHERE name = %s AND shard = 0
+
+-- fence --
+SELECT 1 FROM cdc_outbox_checkpoint
+WHERE name = %s AND shard = 0 AND epoch = %s AND owner = %s AND server_uuid = @@server_uuid FOR UPDATE
+
+-- fence_and_position --
+UPDATE cdc_outbox_checkpoint
+SET binlog_file = %s, binlog_pos = %s, gtid_set = %s, updated_at = NOW(6)
+WHERE name = %s AND shard = 0 AND epoch = %s AND owner = %s AND server_uuid = @@server_uuid
+
+-- checkpoint_state --
+UPDATE cdc_outbox_checkpoint SET state = %s, last_error = %s, updated_at = NOW(6)
+WHERE name = %s AND shard = 0 AND epoch = %s AND owner = %s AND server_uuid = @@server_uuid
+
+-- position_set --
+INSERT INTO cdc_outbox_checkpoint
+  (name, shard, epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, updated_at)
+VALUES (%s, 0, 1, '', @@server_uuid, %s, %s, %s, NOW(6))
+ON DUPLICATE KEY UPDATE epoch = epoch + 1, owner = '', server_uuid = @@server_uuid, binlog_file = VALUES(binlog_file),
+  binlog_pos = VALUES(binlog_pos), gtid_set = VALUES(gtid_set), updated_at = NOW(6)
+
+-- lock_try --
+SELECT GET_LOCK(%s, %s)
+
+-- lock_holder --
+SELECT IS_USED_LOCK(%s)
+
+-- leader_ping --
+SELECT IS_USED_LOCK(%s) = CONNECTION_ID(), @@server_uuid, @@global.read_only
+
+-- release_sending --
+-- at take-over: what an earlier incarnation had claimed is due at once, its retries unspent
+UPDATE {table} SET status = 3, next_retry_at = NOW() WHERE status = 1
+
+-- blocked_aggregates --
+SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL
+UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL
+UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 1
+
+-- column_names --
+SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+
+-- statuses --
+SELECT id, event_id, status, next_retry_at IS NOT NULL FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids}) {lock}
+
+-- fetch --
+SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids}) {lock}
+
+-- mark_sent --
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 2, next_retry_at = NULL
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 1)
+
+-- mark_sending --
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 1
+WHERE (id, event_id) IN ({rows}) AND status = 0 AND next_retry_at IS NULL
+
+-- mark_failed --
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 3, retry_count = retry_count + 1, next_retry_at = NOW() + INTERVAL {seconds} SECOND {last_error}
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 1)
+
+-- mark_dead --
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 3, retry_count = max_retries, next_retry_at = NULL {last_error}
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 1)
+
+-- park --
+UPDATE {table} FORCE INDEX (PRIMARY) SET next_retry_at = NOW()
+WHERE (id, event_id) IN ({rows}) AND status = 0 AND next_retry_at IS NULL
+
+-- put_back --
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 3, next_retry_at = NOW()
+WHERE (id, event_id) IN ({rows}) AND status = 1
+
+-- claim_due --
+-- 3 or parked, due: to 0 and on to 1 in one step
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 1, next_retry_at = NULL
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 3) AND next_retry_at IS NOT NULL
+
+-- poll --
+-- what an idle relay asks: anything due, parked, or at 1?
+SELECT
+  EXISTS (SELECT 1 FROM {table} WHERE status = 3 AND next_retry_at <= NOW()),
+  EXISTS (SELECT 1 FROM {table} WHERE status = 0 AND next_retry_at <= NOW()),
+  EXISTS (SELECT 1 FROM {table} WHERE status = 1)
+
+-- failed_aggregates --
+-- aggregates that wait for a retry that is not due yet, or for a delayed event
+SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at > NOW()
+UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at > NOW()
+
+-- due --
+SELECT {columns} FROM {table} JOIN (
+  (SELECT id AS due_id FROM {table} WHERE status = 3 AND next_retry_at <= NOW() {without} ORDER BY id LIMIT {limit})
+  UNION ALL
+  (SELECT id FROM {table} WHERE status = 0 AND next_retry_at <= NOW() {without} ORDER BY id LIMIT {limit})
+  ORDER BY due_id LIMIT {limit}
+) AS due ON id = due_id ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- open_before --
+-- rows of the named aggregates that are not sent or dead, below an id
+SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NULL AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 1 AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL AND id < {below} {only}
+
+-- stuck_rows --
+-- failed, parked or at 1, for the named aggregates: who is still blocked, and by how much
+SELECT aggregate_type, aggregate_id, COUNT(*) FROM (
+  SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL {only}
+  UNION ALL SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL {only}
+  UNION ALL SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 1 {only}
+) AS stuck GROUP BY aggregate_type, aggregate_id
+
+-- sending_rows --
+SELECT id, event_id, aggregate_type, aggregate_id, updated_at FROM {table} WHERE status = 1 ORDER BY id LIMIT {limit}
+
+-- release_abandoned --
+UPDATE {table} FORCE INDEX (PRIMARY) SET status = 3, next_retry_at = NOW()
+WHERE (id, event_id) IN ({rows}) AND status = 1 AND updated_at <= NOW() - INTERVAL {seconds} SECOND
+
+-- highest_id --
+SELECT COALESCE(MAX(id), 0) FROM {table}
+
+-- newest_rows --
+-- waits, by locking, until what the binlog shows already is committed
+SELECT id FROM {table} FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1000 LOCK IN SHARE MODE
+
+-- pending_page --
+SELECT id, event_id FROM {table} FORCE INDEX (idx_status_next_retry)
+WHERE status = 0 AND next_retry_at IS NULL AND id > {above} AND id <= {top} ORDER BY id LIMIT {limit}
+
+-- pending_rows --
+SELECT {columns} FROM {table} FORCE INDEX (PRIMARY)
+WHERE id IN ({ids}) AND status = 0 AND next_retry_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- counts --
+SELECT
+  (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NULL),
+  (SELECT COUNT(*) FROM {table} WHERE status = 1),
+  (SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE status = 2 {sent_limit}) AS sent),
+  (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL),
+  (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NULL),
+  (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL)
+
+-- waiting --
+SELECT
+  (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL),
+  (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NULL)
+
+-- oldest_pending --
+SELECT TIMESTAMPDIFF(SECOND, MIN(created_at), NOW()) FROM (
+  SELECT created_at FROM {table} WHERE status = 0 AND next_retry_at IS NULL ORDER BY id LIMIT 1
+) AS oldest
+
+-- emit --
+INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES (%s, %s, %s, %s, %s)

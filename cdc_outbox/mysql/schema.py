@@ -1,0 +1,210 @@
+"""The tables: their DDL (schema/*.sql is its only home), creating what is missing, the grants they need."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pymysql.err import MySQLError
+
+from cdc_outbox.errors import Refused
+from cdc_outbox.model import TableName
+from cdc_outbox.mysql.session import Session, error_code, mysql_trouble
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import Settings
+
+OUTBOX = "outbox_event"
+CHECKPOINT = "cdc_outbox_checkpoint"
+PROCESSED = "processed_event"
+
+Comments = Literal["zh", "en"]
+
+_ENGLISH = {
+    "事件唯一ID（幂等键）": "unique id of the event (idempotency key)",
+    '聚合类型，如 "order"': 'aggregate type, "order" for example',
+    "聚合ID，如订单号": "aggregate id, an order number for example",
+    '事件类型，如 "OrderCreated"': 'event type, "OrderCreated" for example',
+    "事件体，JSON格式": "the event itself, JSON",
+    "状态：0=待发送，1=发送中，2=已发送，3=失败": "status: 0 pending, 1 sending, 2 sent, 3 failed",
+    "已重试次数": "retries so far",
+    "最大重试次数": "retries allowed",
+    "下次重试时间": "when the next retry is due",
+    "归档时间": "when the row was moved here",
+}
+
+_CREATE = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+) \($", re.MULTILINE)
+_COMMENT = re.compile(r"COMMENT '([^']*)'")
+_COLUMN = re.compile(r"^  ([a-z_]+) (.*?),?$")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One CREATE TABLE: the table it makes and its SQL, without a closing semicolon."""
+
+    object: TableName
+    sql: str
+
+
+def _home() -> Traversable:
+    """schema/ lies inside an installed wheel, and beside the package in a checkout."""
+    packaged = resources.files("cdc_outbox").joinpath("schema")
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "schema"
+
+
+@cache
+def _create_table(file: str) -> str:
+    text = _home().joinpath(f"{file}.sql").read_text("utf-8")
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    return body.strip().rstrip(";")
+
+
+def ddl(file: str, table: TableName, comments: Comments = "zh") -> str:
+    """The CREATE TABLE of schema/<file>.sql under another name, comments in Chinese or in English."""
+    sql = _CREATE.sub(lambda _: f"CREATE TABLE IF NOT EXISTS {table.quoted} (", _create_table(file), count=1)
+    if comments == "en":
+        sql = _COMMENT.sub(lambda found: f"COMMENT '{_ENGLISH[found[1]]}'", sql)
+    return sql
+
+
+@cache
+def column_definitions(file: str) -> dict[str, str]:
+    """Column name -> its definition as it stands behind ADD COLUMN, in the table's order."""
+    lines = (_COLUMN.match(line) for line in _create_table(file).splitlines())
+    return {found[1]: f"{found[1]} {found[2]}" for found in lines if found}
+
+
+def checkpoint_table(settings: Settings) -> TableName:
+    return TableName(settings.mysql.database, CHECKPOINT)
+
+
+def statements(settings: Settings, comments: Comments = "zh", consumer: bool = False) -> list[Statement]:
+    """Everything `init` makes: the outbox tables, the checkpoint table, for consumers processed_event."""
+    wanted = [(OUTBOX, table) for table in settings.table_names]
+    wanted.append((CHECKPOINT, checkpoint_table(settings)))
+    if consumer:
+        wanted.append((PROCESSED, TableName(settings.mysql.database, PROCESSED)))
+    return [Statement(table, ddl(file, table, comments)) for file, table in wanted]
+
+
+def missing(session: Session, settings: Settings, consumer: bool = False) -> list[TableName]:
+    """The tables of `statements` that do not exist, or that this user may not see."""
+    tables = [statement.object for statement in statements(settings, consumer=consumer)]
+    pairs = ", ".join(["(%s, %s)"] * len(tables))
+    found = session.query(
+        f"SELECT table_schema, table_name FROM information_schema.tables WHERE (table_schema, table_name) IN ({pairs})",
+        [part for table in tables for part in table],
+    )
+    # A server with lower_case_table_names gives its own spelling back.
+    there = {(schema.lower(), name.lower()) for schema, name in found}
+    return [table for table in tables if (table.database.lower(), table.name.lower()) not in there]
+
+
+def create(session: Session, settings: Settings, comments: Comments = "zh", consumer: bool = False) -> list[str]:
+    """Create what is missing and return the names of the new tables; what exists is not touched.
+
+    Raises Refused where the database is not there or the user may not create tables, Hold when MySQL is away.
+    """
+    created: list[str] = []
+    try:
+        absent = missing(session, settings, consumer)
+        for statement in statements(settings, comments, consumer):
+            if statement.object in absent:
+                _create(session, settings, statement)
+                created.append(str(statement.object))
+    except MySQLError as error:
+        raise mysql_trouble(error, settings.mysql) from error
+    return created
+
+
+def _create(session: Session, settings: Settings, statement: Statement) -> None:
+    table = statement.object
+    try:
+        session.execute(statement.sql)
+    except MySQLError as error:
+        if error_code(error) == 1049:
+            raise Refused(
+                f"there is no database {table.database!r} to create {table.name} in"
+                " — check mysql.database and outbox.tables",
+                hint=f"CREATE DATABASE {identifier(table.database)};",
+            ) from error
+        if error_code(error) in {1044, 1142}:
+            raise Refused(
+                f"mysql.user {settings.mysql.user!r} may not create {table}",
+                hint="run the output of `cdc-outbox init --print` with an account that may create tables",
+            ) from error
+        raise
+
+
+@dataclass(frozen=True)
+class _Grant:
+    sql: str
+    why: str
+
+
+def account(user: str, host: str = "%") -> str:
+    """'user'@'host', safe to stand in SQL."""
+    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
+
+
+def table_grant(privileges: str, table: TableName, to: str) -> str:
+    return f"GRANT {privileges} ON {table.quoted} TO {to}"
+
+
+def _grants(settings: Settings, to: str) -> list[_Grant]:
+    outbox = settings.table_names
+    return [
+        _Grant(
+            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {to}",
+            "read the binlog, and ask where it ends",
+        ),
+        *(_Grant(table_grant("SELECT, UPDATE", table, to), "read events and write their outcome") for table in outbox),
+        _Grant(
+            table_grant("SELECT, INSERT, UPDATE", checkpoint_table(settings), to),
+            "keep the position, the epoch and the state",
+        ),
+        _Grant(
+            f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {to}",
+            "optional: binlog_row_image = MINIMAL in the relay's own sessions, a fraction of the binlog",
+        ),
+        *(
+            _Grant(
+                table_grant("INSERT", table, to),
+                "optional: only `cdc-outbox emit`, which puts a test event in",
+            )
+            for table in outbox
+        ),
+    ]
+
+
+def grants(settings: Settings) -> list[str]:
+    """GRANT statements for the user of the settings, from any host; each was found to be needed by trial."""
+    return [grant.sql for grant in _grants(settings, account(settings.mysql.user))]
+
+
+def grants_script(settings: Settings) -> str:
+    """SQL that makes the account, each grant with its reason. It holds no password."""
+    to = account(settings.mysql.user)
+    lines = [
+        "-- An account for the relay and nothing else; '%' may be narrowed to the host it runs on.",
+        f"-- CREATE USER {to} IDENTIFIED BY '…';  (the password of mysql.password)",
+        "",
+    ]
+    for grant in _grants(settings, to):
+        lines += [f"-- {grant.why}", f"{grant.sql};"]
+    return "\n".join(lines) + "\n"
+
+
+def script(settings: Settings, comments: Comments = "zh", consumer: bool = False) -> str:
+    """What `init --print` shows: the tables and the account, to be run by an administrator."""
+    tables = [f"{statement.sql};\n" for statement in statements(settings, comments, consumer)]
+    return "\n".join([*tables, grants_script(settings)])
+
+
+def identifier(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
