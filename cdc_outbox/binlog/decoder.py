@@ -1,0 +1,316 @@
+"""WRITE_ROWS events of one table layout → Events, by a loop generated per (columns present, null pattern).
+
+A row image is the null bits of the columns it holds, then their values. Nothing separates these, so what is not wanted
+is skipped by its size. Source: log_event.cc and field.cc (pack) of the MySQL server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from struct import error as StructError
+
+from pymysqlreplication.constants import FIELD_TYPE
+
+from cdc_outbox.binlog.events import length_encoded
+from cdc_outbox.binlog.json_text import json_text
+from cdc_outbox.binlog.packed import datetime_text, decimal_size
+from cdc_outbox.binlog.table_map import INTEGERS, VECTOR, Column, TableMap
+from cdc_outbox.model import Event, TableName
+
+_Add = Callable[[Event], None]
+_RowLoop = Callable[[bytes, int, int, int | None, _Add], int]
+
+_NEEDED = frozenset(
+    {
+        "id",
+        "event_id",
+        "aggregate_type",
+        "aggregate_id",
+        "event_type",
+        "payload",
+        "status",
+        "retry_count",
+        "max_retries",
+        "next_retry_at",
+    }
+)
+
+_FIXED_SIZES = {
+    FIELD_TYPE.FLOAT: 4,
+    FIELD_TYPE.DOUBLE: 8,
+    FIELD_TYPE.YEAR: 1,
+    FIELD_TYPE.DATE: 3,
+    FIELD_TYPE.NEWDATE: 3,
+    FIELD_TYPE.TIME: 3,
+    FIELD_TYPE.TIMESTAMP: 4,
+    FIELD_TYPE.DATETIME: 8,
+    **INTEGERS,
+}
+_SIZES_BEFORE_FRACTION = {FIELD_TYPE.DATETIME2: 5, FIELD_TYPE.TIMESTAMP2: 4, FIELD_TYPE.TIME2: 3}
+_LENGTH_IN_METADATA = {FIELD_TYPE.BLOB, FIELD_TYPE.JSON, FIELD_TYPE.GEOMETRY, VECTOR}
+_STRINGS = {FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.BLOB}
+
+_INTEGER_FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
+_LENGTH_FORMATS = {1: "B", 2: "H", 4: "I"}
+
+_UTF8 = {"utf8mb4", "utf8mb3", "utf8", "ascii", "binary"}
+"""Character sets whose bytes are utf-8 as they stand. What turns out not to be (in a VARBINARY) is an error."""
+
+_CP1252 = {byte: ord(text) for byte in range(0x80, 0xA0) if (text := bytes([byte]).decode("cp1252", "ignore"))}
+
+
+def latin1_text(content: bytes) -> str:
+    """MySQL's latin1: cp1252, with control characters where that has holes."""
+    return content.decode("latin-1").translate(_CP1252)
+
+
+class RowDecoder:
+    """Reads inserted rows of one layout of one outbox table.
+
+    table_map must have names. extra_columns: read into Event.columns as `CAST(column AS CHAR)` prints them. Raises
+    ValueError where the layout cannot be an outbox table, or its rows cannot be walked.
+    """
+
+    def __init__(self, table_map: TableMap, extra_columns: Sequence[str] = ()) -> None:
+        self.table = table_map.table
+        self._columns = table_map.columns
+        self._extra = tuple(extra_columns)
+        self._loops: dict[bytes, dict[bytes, _RowLoop]] = {}
+        by_name = {column.name: column for column in self._columns}
+        for column in self._columns:
+            _fixed_size(column)
+        for name in ("id", "event_id"):
+            if name not in by_name:
+                raise ValueError(f"{self.table} has no column `{name}` here")
+        if by_name["id"].type not in INTEGERS:
+            raise ValueError(f"{self.table}.id is no integer here")
+
+    def read(self, event: bytes, end: int, committed_at: int | None, add: _Add) -> None:
+        """Give `add` an Event for each row of a WRITE_ROWS event (version 2) whose rows end at `end`.
+
+        committed_at in ms. Raises ValueError when the bytes are not what the table map says.
+        """
+        try:
+            # Post-header: table id 6, flags 2, size of the extra data 2, which counts itself.
+            count, at = length_encoded(event, 27 + int.from_bytes(event[27:29], "little"))
+            if count != len(self._columns):
+                raise ValueError(f"rows of {count} columns, the table has {len(self._columns)}")
+            size = (count + 7) // 8
+            image = event[at : at + size]
+            at += size
+            loops = self._loops.get(image)
+            if loops is None:
+                loops = self._loops[image] = {}
+            null_bytes = (int.from_bytes(image, "little").bit_count() + 7) // 8
+            while at < end:
+                nulls = event[at : at + null_bytes]
+                rows = loops.get(nulls)
+                if rows is None:
+                    rows = loops[nulls] = _RowLoopSource(self.table, self._extra, nulls).build(self._columns, image)
+                at = rows(event, at, end, committed_at, add)
+        except (IndexError, StructError) as error:
+            raise ValueError(f"a row cannot be read: {error}") from error
+
+
+def _fixed_size(column: Column) -> int:
+    """Bytes of a value, 0 for one that begins with its length. Raises ValueError for an unknown type."""
+    type_, metadata = column.type, column.metadata
+    if type_ in _FIXED_SIZES:
+        return _FIXED_SIZES[type_]
+    if type_ in _SIZES_BEFORE_FRACTION:
+        return _SIZES_BEFORE_FRACTION[type_] + (metadata + 1) // 2
+    if type_ == FIELD_TYPE.NEWDECIMAL:
+        return decimal_size(metadata & 255, metadata >> 8)
+    if type_ in {FIELD_TYPE.ENUM, FIELD_TYPE.SET}:
+        return metadata
+    if type_ == FIELD_TYPE.BIT:
+        return (metadata >> 8) + (1 if metadata & 255 else 0)
+    if type_ in {FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING} or type_ in _LENGTH_IN_METADATA:
+        return 0
+    raise ValueError(f"column `{column.name}` is of type {type_}, which is not known")
+
+
+def _length_size(column: Column) -> int:
+    if column.type in _LENGTH_IN_METADATA:
+        return column.metadata
+    return 1 if column.metadata < 256 else 2
+
+
+class _RowLoopSource:
+    """Source of a loop over rows in which the same columns are present and the same ones NULL. For the usual table:
+
+        def rows(b, at, end, committed_at, add):
+            while at < end:
+                if b[at:at + 2] != nulls: return at
+                at += 2
+                c0, n, = unpack0(b, at); at += 9
+                c1 = b[at:at + n]; at += n
+                …
+                if at > end: raise ValueError('a row reaches out of its event')
+                add(Event(table, c0, c1.decode(), …))
+            return at
+
+    It returns where it stopped: at `end`, or at a row with another null pattern.
+    """
+
+    def __init__(self, table: TableName, extra: Sequence[str], nulls: bytes) -> None:
+        self._extra = extra
+        self._nulls = nulls
+        self._lines: list[str] = []
+        self._run: list[tuple[str, str | None]] = []  # struct formats, each with the variable that takes its value
+        self._run_size = 0
+        self._values: dict[str, tuple[Column, str | None]] = {}  # by column name; no variable: NULL
+        self._complete = True
+        self._names: dict[str, object] = {
+            "Event": Event,
+            "table": table,
+            "nulls": nulls,
+            "json_text": json_text,
+            "latin1_text": latin1_text,
+            "datetime_text": datetime_text,
+        }
+
+    def build(self, columns: Sequence[Column], image: bytes) -> _RowLoop:
+        present = [column for i, column in enumerate(columns) if image[i >> 3] >> (i & 7) & 1]
+        for i, column in enumerate(present):
+            if self._nulls[i >> 3] >> (i & 7) & 1:
+                self._values[column.name or ""] = (column, None)
+            else:
+                self._walk(column, f"c{i}")
+        self._end_run()
+        event = self._event()
+        source = [
+            "def rows(b, at, end, committed_at, add):",
+            "    while at < end:",
+            f"        if b[at:at + {len(self._nulls)}] != nulls: return at",
+            f"        at += {len(self._nulls)}",
+            *(f"        {line}" for line in self._lines),
+            "        if at > end: raise ValueError('a row reaches out of its event')",
+            f"        add({event})",
+            "    return at",
+        ]
+        exec("\n".join(source), self._names)
+        return self._names["rows"]  # type: ignore[return-value]
+
+    # -- stepping over values ---------------------------------------------------------------------------------
+
+    def _walk(self, column: Column, variable: str) -> None:
+        name = column.name or ""
+        wanted = name in _NEEDED or name in self._extra
+        size = _fixed_size(column)
+        if wanted:
+            self._values[name] = (column, variable)
+        if not size:
+            length = _length_size(column)
+            self._step(_LENGTH_FORMATS.get(length, f"{length}s"), length, "n")
+            self._end_run()
+            if length not in _LENGTH_FORMATS:
+                self._lines.append("n = int.from_bytes(n, 'little')")
+            self._lines.append(f"{variable} = b[at:at + n]; at += n" if wanted else "at += n")
+        elif wanted and column.type in INTEGERS and size in _INTEGER_FORMATS:
+            letter = _INTEGER_FORMATS[size]
+            self._step(letter.upper() if column.unsigned else letter, size, variable)
+        elif wanted:
+            self._step(f"{size}s", size, variable)
+        else:
+            self._step(f"{size}x", size, None)
+
+    def _step(self, letters: str, size: int, variable: str | None) -> None:
+        self._run.append((letters, variable))
+        self._run_size += size
+
+    def _end_run(self) -> None:
+        """One unpack for all fixed-size values since the last variable one."""
+        variables = [variable for _, variable in self._run if variable]
+        if variables:
+            unpack = f"unpack{len(self._names)}"
+            self._names[unpack] = Struct("<" + "".join(letters for letters, _ in self._run)).unpack_from
+            self._lines.append(f"{', '.join(variables)}, = {unpack}(b, at)")
+        if self._run_size:
+            self._lines.append(f"at += {self._run_size}")
+        self._run.clear()
+        self._run_size = 0
+
+    # -- values as expressions; what cannot be given makes the event incomplete ---------------------------------
+
+    def _event(self) -> str:
+        values = [
+            "table",
+            self._integer("id", "0"),
+            self._text("event_id") or "''",
+            self._text("aggregate_type") or "''",
+            self._text("aggregate_id") or "''",
+            self._text("event_type") or "''",
+            self._payload(),
+            self._integer("status", "0"),
+            self._integer("retry_count", "0"),
+            self._integer("max_retries", "3"),
+            self._parked(),
+            "committed_at",
+            "None",  # created_at: a DATETIME without its time zone; committed_at is the better one
+            self._columns(),
+        ]
+        return f"Event({', '.join(values)}, {not self._complete})"
+
+    def _missing(self, name: str, *, nullable: bool = False) -> bool:
+        """True when there is no value to print; an event with a column absent from its row image is incomplete."""
+        column, variable = self._values.get(name, (None, None))
+        if column is None or (variable is None and not nullable):
+            self._complete = False
+        return variable is None
+
+    def _integer(self, name: str, default: str) -> str:
+        if self._missing(name):
+            return default
+        column, variable = self._values[name]
+        if column.type not in INTEGERS:
+            self._complete = False
+            return default
+        return _integer(column, variable or "")
+
+    def _payload(self) -> str:
+        if self._missing("payload", nullable=True):
+            return "None"
+        column, variable = self._values["payload"]
+        if column.type == FIELD_TYPE.JSON:
+            return f"json_text({variable})"
+        if column.type in _STRINGS and column.charset in _UTF8:
+            return str(variable)
+        if column.type in _STRINGS and column.charset == "latin1":
+            return f"latin1_text({variable}).encode()"
+        self._complete = False
+        return "None"
+
+    def _parked(self) -> str:
+        return str(not self._missing("next_retry_at", nullable=True))
+
+    def _columns(self) -> str:
+        if not self._extra:
+            return "None"
+        texts = [f"{name!r}: {self._text(name, nullable=True)}" for name in self._extra]
+        return f"{{{', '.join(texts)}}}"
+
+    def _text(self, name: str, *, nullable: bool = False) -> str | None:
+        """The expression of `CAST(name AS CHAR)`; None where there is no value, or none we can print."""
+        if self._missing(name, nullable=nullable):
+            return None
+        column, variable = self._values[name]
+        if column.type in INTEGERS:
+            return f"str({_integer(column, variable or '')})"
+        if column.type == FIELD_TYPE.JSON:
+            return f"json_text({variable}).decode()"
+        if column.type == FIELD_TYPE.DATETIME2:
+            return f"datetime_text({variable}, {column.metadata})"
+        if column.type in _STRINGS and column.charset in _UTF8:
+            return f"{variable}.decode()"
+        if column.type in _STRINGS and column.charset == "latin1":
+            return f"latin1_text({variable})"
+        self._complete = False
+        return f"{variable}.decode('utf-8', 'replace')" if column.type in _STRINGS else None
+
+
+def _integer(column: Column, variable: str) -> str:
+    if column.type == FIELD_TYPE.INT24:
+        return f"int.from_bytes({variable}, 'little', signed={not column.unsigned})"
+    return variable

@@ -1,0 +1,155 @@
+"""GTIDs on the wire: the sets of COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS, and the GTID events (33, 34, tagged 42).
+
+Sources: Gtid_set::encode of the MySQL server, and mysql::serialization for the tagged event.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import uuid
+
+from cdc_outbox.binlog.events import GTID, GTID_TAGGED
+from cdc_outbox.gtid import GtidRange, GtidSet
+
+_UINT64 = struct.Struct("<Q")
+_INTERVAL = struct.Struct("<QQ")
+_TAGGED_FORMAT = 1
+_GTID_BODY = struct.Struct("<16sQ17xQ").unpack_from
+_OLD_GTID_BODY = struct.Struct("<16sQ").unpack_from
+_SIZE_WITH_TIMESTAMP = 69
+_SEVEN_BYTES = (1 << 56) - 1
+_ORIGINAL_FOLLOWS = 1 << 55
+
+
+CommitStamp = tuple[str | None, int, int]
+"""(source, number, time) of a GTID event: source is `uuid` or `uuid:tag`, None for an anonymous transaction; time in
+µs since the epoch of the original commit, 0 where the server does not say."""
+
+
+def encode_gtid_set(gtids: GtidSet) -> bytes:
+    """The set as COM_BINLOG_DUMP_GTID takes it; interval ends are exclusive there.
+
+    The form with tags is used only where there is one: servers before 8.3 do not know it.
+    """
+    intervals: dict[str, list[tuple[int, int]]] = {}
+    for source, first, last in gtids:
+        intervals.setdefault(source, []).append((first, last + 1))
+    entries = sorted((uuid.UUID(source[:36]).bytes, source[37:].encode("ascii"), spans) for source, spans in intervals.items())
+    tagged = any(tag for _, tag, _ in entries)
+    head = len(entries) << 8 | _TAGGED_FORMAT << 56 | _TAGGED_FORMAT if tagged else len(entries)
+    out = bytearray(_UINT64.pack(head))
+    for sid, tag, spans in entries:
+        out += sid
+        if tagged:
+            out.append(len(tag) << 1)  # a one-byte varint: tags have at most 32 characters
+            out += tag
+        out += _UINT64.pack(len(spans))
+        for span in spans:
+            out += _INTERVAL.pack(*span)
+    return bytes(out)
+
+
+def decode_gtid_set(body: bytes) -> GtidSet:
+    """The set in a PREVIOUS_GTIDS event (after its header, without checksum). Raises ValueError."""
+    try:
+        (head,) = _UINT64.unpack_from(body)
+        tagged = head >> 56 == _TAGGED_FORMAT
+        count = head >> 8 & 0xFFFFFFFFFFFF if tagged else head
+        result, at = GtidSet(), _UINT64.size
+        for _ in range(count):
+            source, at = _source(body[at : at + 16]), at + 16
+            if tagged:
+                size, at = _varint(body, at)
+                if size:
+                    source = f"{source}:{body[at : at + size].decode('ascii')}"
+                at += size
+            (spans,) = _UINT64.unpack_from(body, at)
+            at += _UINT64.size
+            for _ in range(spans):
+                first, end = _INTERVAL.unpack_from(body, at)
+                result.add(GtidRange(source, first, end - 1))
+                at += _INTERVAL.size
+    except (struct.error, IndexError, ValueError) as error:
+        raise ValueError(f"a GTID set cannot be read: {error}") from error
+    return result
+
+
+def decode_gtid_event(event: bytes) -> CommitStamp:
+    """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event, header included. Raises ValueError.
+
+    Body of the first two: flags 1, uuid 16, number 8, type 1, last committed 8, sequence number 8, and since 8.0.1
+    the immediate commit timestamp in µs 7 and, where it differs (a replica's), the original one 7.
+    """
+    if event[4] == GTID_TAGGED:
+        return _decode_tagged(event)
+    sid, number, micros = _GTID_BODY(event, 20) if len(event) >= _SIZE_WITH_TIMESTAMP else (*_OLD_GTID_BODY(event, 20), 0)
+    if micros & _ORIGINAL_FOLLOWS:
+        micros = int.from_bytes(event[68:75], "little")
+    return _source(sid) if event[4] == GTID else None, number, micros & _SEVEN_BYTES
+
+
+@functools.lru_cache(maxsize=1024)
+def _source(sid: bytes) -> str:
+    if len(sid) != 16:
+        raise ValueError("a server UUID is cut short")
+    return str(uuid.UUID(bytes=sid))
+
+
+def _decode_tagged(event: bytes) -> CommitStamp:
+    """Body: format version, size of the message (these words included), last non-ignorable field, then fields as
+    (number, value): 0 flags, 1 uuid (16 varints), 2 number (signed), 3 tag, 4 last committed, 5 sequence number, 6 immediate
+    and 7 original commit timestamp in µs; greater ones are not needed.
+    """
+    try:
+        start = 19
+        _, at = _varint(event, start)
+        size, at = _varint(event, at)
+        _, at = _varint(event, at)
+        end = start + size
+        source = tag = ""
+        number = immediate = original = 0
+        while at < end:
+            field, at = _varint(event, at)
+            if field == 1:
+                octets = bytearray()
+                for _ in range(16):
+                    octet, at = _varint(event, at)
+                    octets.append(octet)
+                source = _source(bytes(octets))
+            elif field == 2:
+                number, at = _signed(event, at)
+            elif field == 3:
+                length, at = _varint(event, at)
+                tag, at = event[at : at + length].decode("ascii"), at + length
+            elif field in {4, 5}:
+                _, at = _signed(event, at)
+            elif field in {0, 6, 7}:
+                value, at = _varint(event, at)
+                immediate, original = (value if field == 6 else immediate), (value if field == 7 else original)
+            else:
+                break
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"a tagged GTID event cannot be read: {error}") from error
+    if not source or not number:
+        raise ValueError("a tagged GTID event names no transaction")
+    return f"{source}:{tag}" if tag else source, number, original or immediate
+
+
+def _varint(b: bytes, at: int) -> tuple[int, int]:
+    """Value and end: the low set bits of the first byte count the bytes that follow; value bits stand above them."""
+    first = b[at]
+    size = 1
+    while size < 9 and first & (1 << (size - 1)):
+        size += 1
+    if at + size > len(b):
+        raise IndexError("a number is cut short")
+    if size == 9:
+        return int.from_bytes(b[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(b[at : at + size], "little") >> size, at + size
+
+
+def _signed(b: bytes, at: int) -> tuple[int, int]:
+    """Zigzag: the lowest bit is the sign."""
+    value, at = _varint(b, at)
+    return (value >> 1) ^ -(value & 1), at

@@ -1,0 +1,246 @@
+"""The reader's thread: dumps the binlog, hands transactions to the relay, comes back after a lost connection.
+
+It goes on after the last transaction read completely, and never gives the same part of the binlog twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pymysql
+
+from cdc_outbox.binlog.stream import BinlogStream, DumpFailed
+from cdc_outbox.binlog.transactions import Assembler, Describe
+from cdc_outbox.errors import BinlogLost, BinlogUnreadable, Hold, Refused, Stopped
+from cdc_outbox.model import Position, TableName, Transaction
+
+logger = logging.getLogger(__name__)
+
+_FIRST_WAIT = 0.1
+_LONGEST_WAIT = 2.0
+_GIVE_UP_AFTER = 10.0
+"""Seconds without a working dump after which the relay holds."""
+
+_WORKS_AFTER = 1.0
+"""Seconds a new dump must have lived, without events of ours, to count as working."""
+
+_CANNOT_READ_BINLOG = 1236
+_MISSING_GRANTS = {1044, 1142, 1227}
+_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size", "beyond the end")
+_SAME_SERVER_ID = "same server_uuid/server_id"
+
+Sink = Callable[[list[Transaction]], None]
+Connect = Callable[[], "pymysql.Connection[Any]"]
+
+
+class BinlogReader:
+    """Reads from `start` on and feeds `sink`, in the thread that calls `run`."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        tables: Sequence[TableName],
+        start: Position,
+        sink: Sink,
+        *,
+        server_id: int,
+        server_uuid: str,
+        extra_columns: Sequence[str] = (),
+        heartbeat: float = 5.0,
+        chunk_events: int = 5000,
+        chunk_bytes: int = 16 << 20,
+        on_connect: Callable[[], None] | None = None,
+        describe: Describe | None = None,
+    ) -> None:
+        """connect: opens a connection, raising pymysql's errors or our own.
+
+        start      after which transaction to begin; its GTID set, where it has one, else file and offset
+        sink       takes the transactions that one read completed; may block; Stopped ends `run`
+        server_id, server_uuid  what we call ourselves, and the server that `start` belongs to
+        heartbeat  seconds; a server silent for three of them is taken for dead
+        chunk_events, chunk_bytes  larger transactions are handed over in parts
+        on_connect called after each dump command that was accepted by the socket
+        describe   column names of a table as they are now, for servers with binlog_row_metadata=MINIMAL
+        """
+        self._connect = connect
+        self._sink = sink
+        self._server_id = server_id
+        self._server_uuid = server_uuid
+        self._heartbeat = heartbeat
+        self._on_connect = on_connect
+        self._assembler = Assembler(
+            tables,
+            start.file,
+            start.offset,
+            extra_columns=extra_columns,
+            chunk_events=chunk_events,
+            chunk_bytes=chunk_bytes,
+            describe=describe,
+        )
+        self._lock = threading.Lock()  # guards the position, which other threads read
+        self._file, self._offset = start.file, start.offset
+        self._gtid_set = start.gtid_set.copy() if start.gtid_set is not None else None
+        self._stop = threading.Event()
+        self._stream: BinlogStream | None = None
+        self._outage = _Outage()
+
+    @property
+    def position(self) -> Position:
+        """After the last transaction read completely. Usable from any thread."""
+        with self._lock:
+            return Position(
+                self._file, self._offset, self._gtid_set.copy() if self._gtid_set is not None else None
+            )
+
+    def request_stop(self) -> None:
+        """From any thread: `run` returns soon, also when it waits for the server."""
+        self._stop.set()
+        stream = self._stream
+        if stream is not None:
+            stream.interrupt()
+
+    def run(self) -> None:
+        """Read until asked to stop.
+
+        Raises BinlogUnreadable, BinlogLost, Refused (another replica has our server_id, a grant is missing), and
+        Hold(reason="mysql") when the server stays away or is another one now.
+        """
+        try:
+            while not self._stop.is_set():
+                self._read_one_dump()
+        except Stopped:
+            return
+
+    def _read_one_dump(self) -> None:
+        """Connect and read until the connection is lost, or until asked to stop."""
+        try:
+            stream = self._open()
+            try:
+                self._stream = stream
+                if not self._stop.is_set():  # it may have been set before there was a stream to interrupt
+                    self._follow(stream)
+            finally:
+                self._stream = None
+                stream.close()
+        except _Lost as error:
+            if not self._stop.is_set():
+                self._stop.wait(self._outage.wait_after(str(error)))
+
+    def _open(self) -> BinlogStream:
+        with contextlib.ExitStack() as undo:
+            try:
+                connection = self._connect()
+                undo.callback(connection.close)
+                uuid = _server_uuid(connection)
+            except (pymysql.MySQLError, OSError, Hold) as error:
+                raise _Lost(str(error)) from error
+            if uuid != self._server_uuid:
+                raise Hold(
+                    f"MySQL {uuid} answers where {self._server_uuid} was: it is another server now", reason="mysql"
+                )
+            try:
+                stream = BinlogStream(connection, server_id=self._server_id, heartbeat=self._heartbeat)
+                stream.start(self.position)
+            except (pymysql.MySQLError, OSError) as error:
+                raise _Lost(str(error)) from error
+            undo.pop_all()
+        return stream
+
+    def _follow(self, stream: BinlogStream) -> None:
+        """Feed the sink until the connection is lost, which raises _Lost."""
+        self._assembler.restart()
+        if self._on_connect is not None:
+            self._on_connect()
+        begun = time.monotonic()
+        while True:
+            try:
+                events = stream.read()
+            except DumpFailed as error:
+                raise self._meaning(error) from error
+            except (EOFError, OSError) as error:
+                raise _Lost(str(error) or type(error).__name__) from error
+            transactions = self._assembler.feed(events)
+            if self._outage.lasts and (time.monotonic() - begun > _WORKS_AFTER or any(t.events for t in transactions)):
+                self._outage.end()
+            if transactions:
+                self._advance(transactions)
+                self._sink(transactions)
+
+    def _advance(self, transactions: list[Transaction]) -> None:
+        with self._lock:
+            self._file, self._offset = self._assembler.file, self._assembler.offset
+            if self._gtid_set is not None:
+                for transaction in transactions:
+                    self._gtid_set.update(transaction.gtids)
+
+    def _meaning(self, error: DumpFailed) -> Exception:
+        """What an error packet in place of events says. Source: rpl_binlog_sender.cc."""
+        text = error.text.lower()
+        said = f"{error.text} ({error.code})"
+        if error.code in _MISSING_GRANTS:
+            return Refused(
+                f"MySQL does not let us read the binlog: {said}", hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>"
+            )
+        if error.code != _CANNOT_READ_BINLOG:
+            return _Lost(said)
+        if _SAME_SERVER_ID in text:
+            return Refused(
+                f"another replica reads the binlog with our server_id {self._server_id}: {said}",
+                hint="give each its own mysql.server_id, or set it to null",
+            )
+        if any(sign in text for sign in _LOST_BINLOG):
+            return BinlogLost(f"the binlog after {self.position} is no longer on the server: {said}")
+        return BinlogUnreadable(
+            f"the server cannot send the binlog after {self.position}: {said}",
+            hint="`cdc-outbox checkpoint set` with a position that it has; the sweep picks up what lies between",
+        )
+
+
+class _Lost(Exception):
+    """The connection is gone; what it brought so far counts."""
+
+
+class _Outage:
+    """Time without a working dump: how long to wait, when to give up, and one line at each end of it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._next_wait = _FIRST_WAIT
+
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+    def wait_after(self, reason: str) -> float:
+        """Seconds to wait after this failure. Raises Hold when it has lasted too long."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            logger.warning("%s", f"the binlog connection is lost, reconnecting: {reason}", extra=_LOST_EVENT)
+        elif now - self._since > _GIVE_UP_AFTER:
+            raise Hold(f"the binlog cannot be read for {now - self._since:.0f} s: {reason}", reason="mysql")
+        wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT)
+        return wait
+
+    def end(self) -> None:
+        if self._since is not None:
+            lasted = time.monotonic() - self._since
+            logger.info("%s", f"the binlog is read again after {lasted:.1f} s", extra=_RECOVERED_EVENT)
+        self._since = None
+        self._next_wait = _FIRST_WAIT
+
+
+_LOST_EVENT = {"event": "binlog_connection_lost"}
+_RECOVERED_EVENT = {"event": "binlog_connection_recovered"}
+
+
+def _server_uuid(connection: pymysql.Connection[Any]) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@server_uuid")
+        row = cursor.fetchone()
+    return str(row[0]) if row else ""

@@ -1,0 +1,173 @@
+"""One binlog dump: the settings it needs, its command, and its bytes cut into events. Knows nothing of their meaning.
+
+The connection comes open and authenticated (PyMySQL); from the dump command on its socket is read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import uuid
+from struct import Struct
+from typing import Any
+
+import pymysql
+
+from cdc_outbox.binlog.gtid_wire import encode_gtid_set
+from cdc_outbox.model import Position
+
+_COM_BINLOG_DUMP = 0x12
+_COM_BINLOG_DUMP_GTID = 0x1E
+_THROUGH_GTID = 4
+FIRST_OFFSET = 4
+"""A binlog file begins with four magic bytes."""
+
+_DUMP = Struct("<BIHI")
+_DUMP_GTID = Struct("<BHIIQI")
+_HEADER_SIZE = 4
+_ERROR = 0xFF
+_LARGEST_PACKET = 0xFFFFFF
+_READ_SIZE = 1 << 16
+_uint32 = Struct("<I").unpack_from
+
+_REPLICA_NAMESPACE = uuid.UUID("6f1c0f3e-9c7e-4f0a-8a51-0d9b5a1c2b7d")
+
+
+class DumpFailed(Exception):
+    """The server ended the dump with an error packet. code: MySQL's error number."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+class BinlogStream:
+    """Reads one dump. Used by one thread, except for `interrupt`."""
+
+    def __init__(self, connection: pymysql.Connection[Any], *, server_id: int, heartbeat: float) -> None:
+        """heartbeat in seconds: the server sends one where it has nothing else to say. Raises pymysql's errors.
+
+        The replica's UUID is derived from server_id: the server then ends an earlier dump of the same one, and tells
+        two relays with one server_id from a lost connection.
+        """
+        self._connection = connection
+        self._server_id = server_id
+        self._buffer = b""
+        self._failure: Exception | None = None
+        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+        replica = uuid.uuid5(_REPLICA_NAMESPACE, str(server_id))
+        period = int(heartbeat * 1e9)
+        with connection.cursor() as cursor:
+            # Both spellings: servers before 8.0.26 know the second one only.
+            cursor.execute(
+                "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', "
+                "@source_heartbeat_period = %s, @master_heartbeat_period = %s, "
+                "@replica_uuid = %s, @slave_uuid = %s",
+                (period, period, str(replica), str(replica)),
+            )
+        self._socket.settimeout(3 * heartbeat)
+
+    def start(self, position: Position) -> None:
+        """Ask for everything after `position`: by GTID set where it has one, else by file and offset."""
+        if position.gtid_set is None:
+            command = _DUMP.pack(_COM_BINLOG_DUMP, position.offset, 0, self._server_id)
+            command += position.file.encode()
+        else:
+            gtids = encode_gtid_set(position.gtid_set)
+            command = _DUMP_GTID.pack(
+                _COM_BINLOG_DUMP_GTID, _THROUGH_GTID, self._server_id, 0, FIRST_OFFSET, len(gtids)
+            )
+            command += gtids
+        self._send(command)
+
+    def _send(self, command: bytes) -> None:
+        sequence = 0
+        while True:
+            piece, command = command[:_LARGEST_PACKET], command[_LARGEST_PACKET:]
+            self._socket.sendall(len(piece).to_bytes(3, "little") + bytes([sequence]) + piece)
+            sequence += 1
+            if len(piece) < _LARGEST_PACKET:
+                return
+
+    def read(self) -> list[bytes]:
+        """The events that one read from the socket completed, maybe none.
+
+        Raises DumpFailed, EOFError when the server closed the connection, OSError (TimeoutError: the server is
+        silent though it owes heartbeats).
+        """
+        if self._failure is not None:
+            raise self._failure
+        received = self._socket.recv(_READ_SIZE)
+        if not received:
+            raise EOFError("the server closed the connection")
+        data = self._buffer + received
+        events: list[bytes] = []
+        at, end = 0, len(data)
+        while end - at > _HEADER_SIZE:
+            size = _uint32(data, at)[0] & _LARGEST_PACKET
+            body = at + _HEADER_SIZE
+            stop = body + size
+            if size > _READ_SIZE:
+                self._buffer = data[at:]
+                self._take(self._large_packet(), events)
+                return events
+            if stop > end:
+                break
+            if data[body]:
+                self._take(data[body:stop], events)
+            else:
+                events.append(data[body + 1 : stop])
+            at = stop
+        self._buffer = data[at:]
+        return events
+
+    def _take(self, packet: bytes, events: list[bytes]) -> None:
+        """First byte 0: an event. Else the dump has ended, which is told after the events before it were given."""
+        if packet[0] == 0:
+            events.append(packet[1:])
+            return
+        self._failure = _failure(packet)
+        if not events:
+            raise self._failure
+
+    def _large_packet(self) -> bytes:
+        """A packet that no single read holds; one of 16 MiB goes on in the next."""
+        packet = bytearray()
+        while True:
+            size = int.from_bytes(self._exactly(_HEADER_SIZE)[:3], "little")
+            packet += self._exactly(size)
+            if size < _LARGEST_PACKET:
+                return bytes(packet)
+
+    def _exactly(self, size: int) -> bytes:
+        taken = bytearray(self._buffer[:size])
+        self._buffer = self._buffer[size:]
+        at = len(taken)
+        taken.extend(bytes(size - at))
+        with memoryview(taken) as view:
+            while at < size:
+                received = self._socket.recv_into(view[at:])
+                if not received:
+                    raise EOFError("the server closed the connection")
+                at += received
+        return bytes(taken)
+
+    def interrupt(self) -> None:
+        """Wake the reading thread, from any thread; the dump ends by it."""
+        with contextlib.suppress(OSError):
+            # The plain socket's method: SSLSocket's own takes the TLS state away under the reading thread.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close without a goodbye: the server would not read it while it sends."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        self._connection._force_close()  # type: ignore[attr-defined]
+
+
+def _failure(packet: bytes) -> Exception:
+    if packet[0] == _ERROR:
+        code = int.from_bytes(packet[1:3], "little")
+        return DumpFailed(code, packet[3:].removeprefix(b"#")[5:].decode("utf-8", "replace"))
+    return EOFError("the server ended the dump")

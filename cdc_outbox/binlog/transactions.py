@@ -1,0 +1,433 @@
+"""Events → Transactions: which rows are ours, where a transaction ends, what the binlog does not say whole.
+
+Pure: no I/O but the `describe` call-back. Everything except inserts into our tables is skipped unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from struct import error as StructError
+from typing import NoReturn
+from zlib import crc32
+
+from cdc_outbox.binlog import events as ev
+from cdc_outbox.binlog.barrier import Barriers
+from cdc_outbox.binlog.decoder import RowDecoder
+from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, WRITE_ROWS, XID
+from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set
+from cdc_outbox.binlog.table_map import parse_table_map, table_name
+from cdc_outbox.errors import BinlogUnreadable, Hold
+from cdc_outbox.gtid import GtidRange
+from cdc_outbox.model import Event, TableName, Transaction
+
+CHECKPOINT_TABLE = "cdc_outbox_checkpoint"
+
+Describe = Callable[[TableName], list[str]]
+"""The names of a table's columns as they are now, in order."""
+
+_LAYOUTS_KEPT = 10_000
+_UINT32 = 0xFFFFFFFF
+
+
+class _Layout:
+    """A table as one TABLE_MAP body describes it. foreign: neither ours nor a checkpoint table."""
+
+    __slots__ = ("body", "decoder", "foreign", "ours", "table")
+
+    def __init__(self, body: bytes, table: TableName, *, ours: bool) -> None:
+        self.body = body
+        self.table = table
+        self.ours = ours
+        self.foreign = not ours and table.name != CHECKPOINT_TABLE
+        self.decoder: RowDecoder | None = None
+
+
+class Assembler:
+    """Takes the events of a dump in order; `feed` gives the transactions they complete.
+
+    file, offset: where the last complete transaction ended. After a lost connection `restart` is called and the dump
+    goes on from there; events of a half-read transaction that were given already are not given again.
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[TableName],
+        file: str,
+        offset: int,
+        *,
+        extra_columns: Sequence[str] = (),
+        chunk_events: int = 5000,
+        chunk_bytes: int = 16 << 20,
+        describe: Describe | None = None,
+    ) -> None:
+        """chunk_events, chunk_bytes: a transaction above one of these is given in parts."""
+        self.file = file
+        self.offset = self._at = offset
+        self._tables = frozenset(tables)
+        self._barriers = Barriers(self._tables)
+        self._extra_columns = tuple(extra_columns)
+        self._chunk_events = chunk_events
+        self._chunk_bytes = chunk_bytes
+        self._describe = describe
+        # Table maps are known by their bodies: table ids start anew with the server.
+        self._layouts: dict[bytes, _Layout] = {}
+        self._done: list[Transaction] = []
+        self._given = 0  # events of the half-read transaction that are out already
+        self._given_of: object = None
+        self._rare = self._rare_events()
+        self.restart()
+
+    def _rare_events(self) -> dict[int, Callable[[bytes], None]]:
+        return {
+            ev.XA_PREPARE: self._xa_prepare,
+            ev.FORMAT_DESCRIPTION: self._format_description,
+            ev.PREVIOUS_GTIDS: self._previous_gtids,
+            ev.ROTATE: self._rotate,
+            ev.STOP: self._step,
+            ev.INCIDENT: self._incident,
+            ev.TRANSACTION_PAYLOAD: self._transaction_payload,
+            **dict.fromkeys((ev.ANONYMOUS_GTID, ev.GTID_TAGGED), self._gtid),
+            **dict.fromkeys(ev.ROW_CHANGES, self._row_change),
+            **dict.fromkeys(ev.HEARTBEATS, self._heartbeat),
+            **dict.fromkeys(ev.STATEMENT_PARTS, self._statement_part),
+            **dict.fromkeys(ev.WITHOUT_ROWS, self._skip),
+        }
+
+    def restart(self) -> None:
+        """A new dump begins after the last complete transaction."""
+        self._checksum_size = ev.CHECKSUM_SIZE  # as asked for; each file's first event says what it has
+        self._dump_begins = True
+        self._at = self.offset
+        self._forget()
+
+    def _forget(self) -> None:
+        """No transaction is open."""
+        self._gtid_event: bytes | None = None
+        self._stamp: CommitStamp | None = None
+        self._in_transaction = False
+        self._in_xa = False
+        self._foreign = False
+        self._open: dict[bytes, _Layout] = {}  # by table id, which holds until the transaction ends
+        self._events: list[Event] = []
+        self._events_before = 0  # events of this transaction that are no longer in _events
+        self._row_bytes = 0
+
+    def feed(self, batch: Iterable[bytes]) -> list[Transaction]:
+        """The transactions that these events complete, stretches without events taken together.
+
+        Raises BinlogUnreadable with the position, Hold when a half-read transaction does not come again.
+        """
+        self._done = []
+        for event in batch:
+            if crc32(event) != INTACT and self._checksum_size:
+                self._unreadable(event, "an event's checksum is wrong", "the binlog file or the connection is damaged")
+            kind = event[4]
+            if kind == WRITE_ROWS:
+                self._write_rows(event)
+            elif kind == TABLE_MAP:
+                self._table_map(event)
+            elif kind == GTID:
+                self._gtid(event)
+            elif kind == QUERY:
+                self._query(event)
+            elif kind == XID:
+                self._end(event)
+            else:
+                self._rare.get(kind, self._unknown)(event)
+        return self._done
+
+    # -- inside a transaction ---------------------------------------------------------------------------------
+
+    def _gtid(self, event: bytes) -> None:
+        if self._in_transaction:
+            self._unreadable(event, "a transaction begins inside another one")
+        self._gtid_event = event
+
+    def _query(self, event: bytes) -> None:
+        statement = ev.query_statement(event, len(event) - self._checksum_size)
+        if self._in_transaction:
+            if statement == b"COMMIT":
+                self._end(event)
+            elif statement == b"ROLLBACK":
+                self._end(event, discard=True)  # written when a table without transactions was changed, too
+            elif statement.startswith(b"ROLLBACK TO"):
+                self._mark_incomplete(self._events)
+            elif not statement.startswith((b"SAVEPOINT", b"XA END")):
+                self._foreign = True
+        elif statement == b"BEGIN":
+            self._in_transaction = True
+        elif statement.startswith(b"XA START"):
+            self._in_transaction = self._in_xa = True
+        else:
+            self._statement(event, statement)
+
+    def _statement(self, event: bytes, statement: bytes) -> None:
+        """A statement that is a transaction of its own: DDL, or the second phase of an XA transaction."""
+        if statement in (b"COMMIT", b"ROLLBACK"):
+            self._inside(event)
+        barrier = None
+        if not statement.startswith(b"XA "):
+            self._foreign = True
+            barrier = self._barriers.find(ev.query_database(event), statement)
+        if barrier is not None:
+            self._layouts.clear()  # column names looked up before it may be others now
+        self._in_transaction = True
+        self._end(event, barrier=barrier)
+
+    def _table_map(self, event: bytes) -> None:
+        if not self._in_transaction:
+            self._inside(event)
+        body = event[25 : len(event) - self._checksum_size]
+        layout = self._layouts.get(body)
+        if layout is None:
+            layout = self._new_layout(event, body)
+        self._open[event[19:25]] = layout
+        if layout.foreign:
+            self._foreign = True
+
+    def _new_layout(self, event: bytes, body: bytes) -> _Layout:
+        if len(self._layouts) >= _LAYOUTS_KEPT:
+            self._layouts.clear()
+        try:
+            table = table_name(body)
+        except (ValueError, IndexError):
+            self._unreadable(event, "a TABLE_MAP event cannot be understood")
+        layout = self._layouts[body] = _Layout(body, table, ours=table in self._tables)
+        return layout
+
+    def _write_rows(self, event: bytes) -> None:
+        layout = self._open.get(event[19:25])
+        if layout is None:
+            self._inside(event)
+        self._at = self._widened(ev.end_position(event))
+        if not layout.ours:
+            return
+        try:
+            decoder = layout.decoder or self._decoder(layout)
+            decoder.read(event, len(event) - self._checksum_size, self._committed_at(event), self._events.append)
+        except ValueError as error:
+            self._unreadable(event, f"rows of {layout.table} cannot be decoded: {error}")
+        self._row_bytes += len(event)
+        if len(self._events) >= self._chunk_events or self._row_bytes >= self._chunk_bytes:
+            self._chunk()
+
+    def _decoder(self, layout: _Layout) -> RowDecoder:
+        """Made with the first insert: layouts that only UPDATEs show need not be understood."""
+        table_map = parse_table_map(layout.body)
+        fix = "SET GLOBAL binlog_row_metadata = FULL"
+        if not table_map.described:
+            raise ValueError(f"the binlog does not describe its columns; {fix} (MySQL 8.0.1 or later)")
+        if not table_map.named:
+            names = self._describe(layout.table) if self._describe else []
+            if len(names) != len(table_map.columns):
+                raise ValueError(
+                    f"the binlog has {len(table_map.columns)} columns without names, "
+                    f"the table has {len(names) or 'unknown ones'} now; {fix}"
+                )
+            table_map = table_map.with_names(names)
+        layout.decoder = RowDecoder(table_map, self._extra_columns)
+        return layout.decoder
+
+    def _row_change(self, event: bytes) -> None:
+        """UPDATE or DELETE. A row inserted before in this transaction is no longer what its insert says."""
+        layout = self._open.get(event[19:25])
+        if layout is None:
+            self._inside(event)
+        self._at = self._widened(ev.end_position(event))
+        if layout.ours:
+            self._mark_incomplete([one for one in self._events if one.table == layout.table])
+
+    @staticmethod
+    def _mark_incomplete(events: Iterable[Event]) -> None:
+        for event in events:
+            event.incomplete = True
+
+    def _statement_part(self, _: bytes) -> None:
+        self._foreign = True
+
+    def _skip(self, _: bytes) -> None:
+        """Nothing in it concerns us."""
+
+    def _unknown(self, event: bytes) -> None:
+        if not ev.header(event).flags & ev.IGNORABLE:
+            self._unreadable(event, f"an event of type {event[4]}, which this version does not know")
+
+    def _incident(self, event: bytes) -> None:
+        self._unreadable(event, "an INCIDENT event: the server says that events are missing here")
+
+    def _transaction_payload(self, event: bytes) -> None:
+        self._unreadable(
+            event,
+            "a compressed transaction (binlog_transaction_compression), which this version cannot read",
+            "SET GLOBAL binlog_transaction_compression = OFF, and step over it",
+        )
+
+    # -- ends -------------------------------------------------------------------------------------------------
+
+    def _end(self, event: bytes, *, discard: bool = False, barrier: str | None = None) -> None:
+        if not self._in_transaction:
+            self._inside(event)
+        if discard:
+            self._events.clear()
+        events = self._taken_out() if self._events or self._given else []
+        source, number, _ = self._stamp or self._commit_stamp()
+        begin = self.offset
+        self._move_to(event)
+        traffic = self.offset - begin if self._foreign else 0
+        self._given = 0
+        self._forget()
+        self._give(events, source, number, traffic, barrier=barrier)
+
+    def _xa_prepare(self, event: bytes) -> None:
+        self._end(event, discard=not ev.is_one_phase(event))
+
+    def _chunk(self) -> None:
+        """Give out what has come so far of a large transaction; whatever changes these rows later is still unread."""
+        if self._in_xa:
+            # Whether it is prepared or committed in one phase only its end says. The sweep finds these rows.
+            self._events_before += len(self._events)
+            self._events.clear()
+        else:
+            events = self._taken_out()
+            self._mark_incomplete(events)
+            if events:
+                self._done.append(Transaction(events, None))
+            self._given = max(self._given, self._events_before)
+            self._given_of = self._identity()
+        self._row_bytes = 0
+
+    def _taken_out(self) -> list[Event]:
+        """The collected events, without those that were given before the connection was lost."""
+        events, self._events = self._events, []
+        again = self._given - self._events_before
+        self._events_before += len(events)
+        if self._given and self._given_of != self._identity():
+            raise Hold(
+                "the transaction that was being read when the connection was lost did not come again", reason="mysql"
+            )
+        return events[again:] if again > 0 else events
+
+    def _identity(self) -> object:
+        source, number, _ = self._commit_stamp()
+        return (source, number) if source else (self.file, self.offset)
+
+    def _give(
+        self,
+        events: list[Event],
+        source: str | None = None,
+        number: int = 0,
+        traffic: int = 0,
+        *,
+        rotated: bool = False,
+        barrier: str | None = None,
+    ) -> None:
+        """Everything up to where we are is complete; what has no events is joined to what came before."""
+        done = self._done
+        end = (self.file, self.offset)
+        last = done[-1] if done else None
+        if events or barrier or last is None or last.events or last.barrier or last.end is None:
+            gtids = [GtidRange(source, number, number)] if source else []
+            done.append(Transaction(events, end, gtids, traffic, rotated, barrier))
+            return
+        last.end = end
+        last.traffic += traffic
+        last.rotated |= rotated
+        if source:
+            before = last.gtids[-1] if last.gtids else None
+            if before and before.source == source and before.last + 1 == number:
+                last.gtids[-1] = GtidRange(source, before.first, number)
+            else:
+                last.gtids.append(GtidRange(source, number, number))
+
+    def _commit_stamp(self) -> CommitStamp:
+        if self._stamp is None:
+            event = self._gtid_event
+            try:
+                self._stamp = decode_gtid_event(event) if event is not None else (None, 0, 0)
+            except (ValueError, StructError) as error:
+                self._unreadable(event or b"", f"a GTID event cannot be understood: {error}")
+        return self._stamp
+
+    def _committed_at(self, event: bytes) -> int:
+        _, _, micros = self._commit_stamp()
+        return micros // 1000 if micros else int.from_bytes(event[:4], "little") * 1000
+
+    # -- between transactions ---------------------------------------------------------------------------------
+
+    def _format_description(self, event: bytes) -> None:
+        """A file begins, or a dump in the middle of one."""
+        self._checksum_size = ev.checksum_size(event)
+        self._dump_begins = False
+        if self._in_transaction:
+            # The server died while it wrote: what has no end was never committed.
+            self._given = 0
+            self._forget()
+        self._step(event)
+
+    def _previous_gtids(self, event: bytes) -> None:
+        """All that earlier files hold, which was read or asked to be left out; it also names what has no events."""
+        try:
+            gtids = list(decode_gtid_set(event[ev.HEADER_SIZE : len(event) - self._checksum_size]))
+        except ValueError as error:
+            self._unreadable(event, str(error))
+        self._step(event)
+        if gtids:
+            self._give([])
+            self._done[-1].gtids += gtids
+
+    def _step(self, event: bytes) -> None:
+        if ev.end_position(event):
+            self._move_to(event)
+            self._give([])
+
+    def _rotate(self, event: bytes) -> None:
+        file, offset = ev.rotate_target(event, len(event) - self._checksum_size)
+        if ev.header(event).flags & ev.ARTIFICIAL:
+            if self._dump_begins:
+                self._go_to(file, offset)
+                return
+            if file == self.file:
+                return  # the real one came before; it did not if the server died
+        self._go_to(file, offset)
+        self._give([], rotated=True)
+
+    def _heartbeat(self, event: bytes) -> None:
+        """Where the server is; it may have left out much that we asked it to leave out."""
+        if self._in_transaction or self._gtid_event is not None:
+            return
+        file, offset = ev.heartbeat_position(event, len(event) - self._checksum_size)
+        if event[4] == ev.HEARTBEAT and file == self.file:
+            offset = self._widened(offset)
+        if (file, offset) != (self.file, self.offset):
+            self._go_to(file, offset)
+            self._give([])
+
+    # -- positions --------------------------------------------------------------------------------------------
+
+    def _go_to(self, file: str, offset: int) -> None:
+        self.file = file
+        self.offset = self._at = offset
+
+    def _move_to(self, event: bytes) -> None:
+        self.offset = self._at = self._widened(ev.end_position(event))
+
+    def _widened(self, low: int) -> int:
+        """Events give the low 32 bits of their position; a file is longer where one transaction is. Asked for every event
+        with rows, which are less than 4 GiB apart."""
+        return self._at + ((low - self._at) & _UINT32)
+
+    def _inside(self, event: bytes) -> NoReturn:
+        self._unreadable(
+            event, "the position that was read from stands inside a transaction", "start from a transaction's end"
+        )
+
+    def _unreadable(self, event: bytes, what: str, hint: str = "") -> NoReturn:
+        end = ev.end_position(event)
+        at = f"{self.file}:{end - len(event)}" if end else f"{self.file}, after {self.offset},"
+        source, number, _ = self._stamp or (None, 0, 0)
+        inside = f" (transaction {source}:{number})" if source else ""
+        raise BinlogUnreadable(
+            f"the binlog cannot be read on at {at}{inside}: {what}",
+            hint=f"{hint + ': ' if hint else ''}`cdc-outbox checkpoint set` with a position after it (the event ends at "
+            f"{self.file}:{end}); the sweep picks up what lies between",
+        )
