@@ -1,0 +1,454 @@
+"""The Kafka client on kafka-python: its producer, and what that lacks (an end, patience with logins, a quiet log).
+
+Reaches into kafka-python where its interface ends; each place says why. Written against 3.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import kafka
+from kafka import KafkaProducer
+from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, RetriableError, for_code
+from kafka.future import Future
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.partitioner import DefaultPartitioner
+from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from cdc_outbox.errors import CdcOutboxError, Hold, RecordRefused, Refused
+from cdc_outbox.kafka.murmur2 import partition_of
+from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
+from cdc_outbox.kafka.outcomes import is_refused_login, official, outcome
+from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts, Delivery, OnDeliveries, Record
+from cdc_outbox.kafka.topics import LOOKUP_TIMEOUT, TopicDirectory
+from cdc_outbox.kafka.trouble import Trouble
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import KafkaSettings
+
+NAME = f"kafka-python {kafka.__version__}"
+
+_log = logging.getLogger(__name__)
+
+_TOPIC, _BROKER = 2, 4
+"""Resource types of DescribeConfigs."""
+_CONNECT_TIMEOUT_MS = 5000
+_OVERHEAD = 65_536
+"""What kafka-python may count beyond our own measure of a record; that one is checked before sending."""
+_SMALLEST_REQUEST = 1_048_576
+_PAUSE = 0.1
+_OURS = frozenset(
+    {
+        "acks",
+        "bootstrap_servers",
+        "bootstrap_timeout_ms",
+        "delivery_timeout_ms",
+        "enable_idempotence",
+        "kafka_client",
+        "key_serializer",
+        "max_in_flight_requests_per_connection",
+        "retries",
+        "transactional_id",
+        "value_serializer",
+    }
+)
+
+
+class KafkaPythonPublisher:
+    """See `publisher.Publisher`."""
+
+    def __init__(self, settings: KafkaSettings, on_deliveries: OnDeliveries) -> None:
+        self.name = NAME
+        self._settings = settings
+        self._on_deliveries = on_deliveries
+        self._trouble = Trouble()
+        self._closed = False
+        self._done: list[Delivery] = []
+        options = _producer_options(settings)
+        self._library_log = _LibraryLog(self._library_complains)
+        self._client = _Client(self._hand_over, options)
+        try:
+            self._producer = KafkaProducer(**options, kafka_client=lambda **_: self._client)
+        except BaseException as error:
+            self._client.close()
+            self._library_log.detach()
+            if isinstance(error, Exception):
+                raise _meaning_at_start(error, settings, self._trouble.complaint) from None
+            raise
+        _survive_refused_batches(self._producer)
+        self._client.cluster.add_listener(self._brokers_answered)
+        self._topics = TopicDirectory(settings, _Queries(settings, self._client, self._producer))
+
+    def refusal(self, record: Record) -> RecordRefused | None:
+        return self._topics.refusal(record)
+
+    def send(self, record: Record) -> None:
+        if self._closed:
+            raise Hold("Kafka: the publisher is closed", reason="kafka")
+        done, token, topic = self._done, record.token, record.topic
+
+        def settled(result: object) -> None:
+            done.append(Delivery(token, self._failed(result, topic) if isinstance(result, BaseException) else None))
+
+        self._trouble.record_sent()
+        try:
+            sent = self._producer.send(topic, record.value, record.key, record.headers, None, record.timestamp)
+        except KafkaError as error:
+            settled(error)
+            self._client.wakeup()
+            return
+        sent.add_both(settled)
+        if sent.is_done:  # before we were listening: have it handed over now
+            self._client.wakeup()
+
+    def purge(self) -> None:
+        self._closed = True
+        self._client.is_shut = True
+        # close() waits for what is in flight, gives up with an exception and leaves the thread running.
+        self._producer._sender.force_close()
+
+    def trouble(self) -> str | None:
+        return self._trouble.line()
+
+    def close(self, timeout: float) -> bool:
+        self._topics.close()
+        self.purge()
+        sender = self._producer._sender
+        self._client.abort_connections()
+        sender.join(max(0.0, timeout))
+        ended = not sender.is_alive()
+        if ended:
+            with contextlib.suppress(Exception):  # nothing is left to fail: this only takes its atexit hook away
+                self._producer.close(timeout=0)
+        self._library_log.detach()
+        return ended
+
+    def _hand_over(self) -> None:
+        """On the sender's thread, after each round of its network loop."""
+        count = len(self._done)
+        if count:
+            deliveries = self._done[:count]
+            del self._done[:count]  # `send` may be appending at this moment
+            self._trouble.records_settled(count)
+            if deliveries[-1].error is None:
+                self._trouble.complaint = None
+            self._on_deliveries(deliveries)
+
+    def _failed(self, error: BaseException, topic: str) -> RecordRefused | Hold:
+        meaning = outcome(_name(error), without_secrets(f"topic {topic}: {error}", self._settings))
+        if isinstance(meaning, RecordRefused):
+            self._topics.forget(topic)
+        return meaning
+
+    def _brokers_answered(self, _cluster: object) -> None:
+        self._trouble.complaint = None
+
+    def _library_complains(self, text: str, *, sender_failed: bool) -> None:
+        text = f"Kafka: {without_secrets(text, self._settings)}"
+        self._trouble.complaint = text
+        if sender_failed:  # it would fail again at once, for ever: fail what is in flight instead
+            self._trouble.is_fatal(text)
+            self.purge()
+
+
+class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's network client, with an end, and a word to us after each round of the loop."""
+
+    def __init__(self, after_poll: Callable[[], None], options: Mapping[str, Any]) -> None:
+        net = NetworkSelector(**options)
+        timeouts = dict.fromkeys(
+            ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"), _CONNECT_TIMEOUT_MS
+        )
+        super().__init__(net=net, manager=_Connections(net, **options, **timeouts))
+        self._after_poll = after_poll
+        self.is_shut = False
+
+    @property
+    def connections(self) -> _Connections:
+        return self._manager  # type: ignore[no-any-return]
+
+    def poll(self, timeout_ms: float | None = None, future: Any = None) -> None:
+        try:
+            super().poll(timeout_ms=timeout_ms, future=future)
+        finally:
+            self._after_poll()
+
+    def maybe_connect(self, node_id: object, **_: object) -> None:
+        # A broker that has just left the metadata raises UnknownBrokerIdError here, through the sender's loop.
+        with contextlib.suppress(KafkaError):
+            self._manager.get_connection(node_id)
+
+    def send(self, node_id: object, request: object, **kwargs: object) -> Any:
+        if self.is_shut:
+            return Future().failure(KafkaConnectionError("the publisher is closed"))
+        return super().send(node_id, request, **kwargs)
+
+    def abort_connections(self) -> None:
+        """Fail whatever waits for a broker, on the loop's own thread; from any thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self._net.call_soon_threadsafe(self._manager.close)
+
+    def close(self, node_id: object = None) -> None:
+        super().close(node_id=node_id)
+        if node_id is None:
+            self._after_poll()
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    def maybe_raise_auth_failure(self, node_id: object) -> None:
+        """Once in use, a refused login is tried again; kafka-python would refuse that broker for ever."""
+        if not self.bootstrapped:
+            super().maybe_raise_auth_failure(node_id)
+
+    def close(self, node_id: object = None, timeout_ms: object = None) -> None:
+        """Drop what is not on the wire yet; kafka-python would still write it to a broker that wakes up."""
+        if node_id is None:
+            for connection in list(self._conns.values()):
+                connection.close(KafkaConnectionError("the publisher is closed"))
+        super().close(node_id=node_id, timeout_ms=timeout_ms)
+
+
+def _survive_refused_batches(producer: KafkaProducer) -> None:
+    """A batch that the broker refuses costs its own records only.
+
+    kafka-python's idempotent producer takes it for fatal: every later record of any topic then fails with that batch's
+    error. The batch was not appended, so its sequence numbers are free again; there is only one in flight a partition.
+    """
+    transactions = producer._transaction_manager
+    classify = transactions.classify_batch_error
+
+    def classify_batch_error(error: BaseException, batch: Any, log_start_offset: int = -1) -> object:
+        verdict = classify(error, batch, log_start_offset=log_start_offset)
+        refused = isinstance(outcome(_name(error), ""), RecordRefused)
+        if verdict != transactions.ERROR_CLASS_FATAL or not refused or not batch.has_sequence:
+            return verdict
+        transactions.set_sequence_number(batch.topic_partition, batch.base_sequence)
+        return transactions.ERROR_CLASS_RETRIABLE  # in this place: fail the batch and go on
+
+    transactions.classify_batch_error = classify_batch_error
+
+
+class _Partitioner(DefaultPartitioner):  # type: ignore[misc]  # kafka-python has no types
+    """Java's partitions, as kafka-python's own gives them, in half the time."""
+
+    def partition(self, topic: str, key: object, serialized_key: bytes | None, *rest: Any) -> int:
+        if serialized_key is None:
+            return int(super().partition(topic, key, serialized_key, *rest))
+        cluster = rest[-1]
+        return partition_of(serialized_key, len(cluster.partitions_for_topic(topic)))
+
+
+class _LibraryLog(logging.Handler):
+    """Takes kafka-python's own log away: a line a second while a broker is down, tracebacks, payloads at debug level.
+
+    Its warnings become the trouble that we report, and are in our debug log.
+    """
+
+    _SPEAKERS = ("kafka.net.manager", "kafka.net.connection", "kafka.cluster", "kafka.producer.sender")
+    _WHO = re.compile(r"^<[^>]*>: ")
+
+    def __init__(self, complain: Callable[..., None]) -> None:
+        super().__init__(logging.WARNING)
+        self._complain = complain
+        self._logger = logging.getLogger("kafka")
+        self._logger.setLevel(logging.WARNING)
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self._WHO.sub("", record.getMessage())
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {record.exc_info[1]!r}"
+        _log.debug("%s: %s", record.name, text)
+        if record.name in self._SPEAKERS:
+            failed = record.exc_info is not None and record.name == "kafka.producer.sender"
+            self._complain(text, sender_failed=failed)
+
+    def detach(self) -> None:
+        self._logger.removeHandler(self)
+        if not self._logger.handlers:
+            self._logger.addHandler(logging.NullHandler())
+
+
+class _Queries:
+    """See `topics.BrokerQueries`. producer: its thread drives the client; without one, the asking thread does."""
+
+    def __init__(self, settings: KafkaSettings, client: _Client, producer: KafkaProducer | None = None) -> None:
+        self._settings = settings
+        self._client = client
+        self._producer = producer
+
+    def topic_error(self, topic: str, timeout: float, *, auto_create: bool) -> str | None:
+        asked = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=auto_create
+        )
+        error = _error_name(self.ask(asked, timeout).topics[0].error_code)
+        if error is None and self._producer is not None:
+            try:  # `send` would block until its own metadata has the topic: let it have it now
+                self._producer.partitions_for(topic)
+            except KafkaError as raised:
+                raise self._no_answer(raised) from None
+        return error
+
+    def topic_configs(self, topic: str, timeout: float) -> Mapping[str, str]:
+        return self._configs(_TOPIC, topic, timeout)
+
+    def creates_topics(self, timeout: float) -> bool | None:
+        broker = next(iter(self._client.cluster.brokers()), None)
+        if broker is None:
+            return None
+        value = self._configs(_BROKER, str(broker.node_id), timeout, node_id=broker.node_id).get(
+            "auto.create.topics.enable"
+        )
+        return None if value is None else value == "true"
+
+    def create_topic(self, topic: str, partitions: int, replication_factor: int, timeout: float) -> str | None:
+        asked = CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=topic,
+                    num_partitions=partitions,
+                    replication_factor=replication_factor,
+                    assignments=[],
+                    configs=[],
+                )
+            ],
+            timeout_ms=int(timeout * 1000),
+            validate_only=False,
+        )
+        controller = self._client.cluster.controller
+        answer = self.ask(asked, timeout, node_id=None if controller is None else controller.node_id).topics[0]
+        error = _error_name(answer.error_code)
+        if error is None or error == "TOPIC_ALREADY_EXISTS":
+            return None
+        return f"{error}: {answer.error_message}"
+
+    def ask(self, request: Any, timeout: float, node_id: object = None) -> Any:
+        """The broker's answer. Raises Hold without one in time."""
+        deadline = time.monotonic() + timeout
+        while True:
+            future = self._client.connections.call_soon(self._client.connections.send, request, node_id)
+            self._wait(future, deadline - time.monotonic())
+            if future.succeeded():
+                return future.value
+            error = future.exception or TimeoutError(f"no answer in {timeout:.1f} s")
+            if not isinstance(error, RetriableError) or time.monotonic() + _PAUSE > deadline:
+                raise self._no_answer(error) from None
+            time.sleep(_PAUSE)  # the connection was lost, or is in its backoff
+
+    def _wait(self, future: Any, timeout: float) -> None:
+        if self._producer is None:
+            self._client.poll(timeout_ms=max(0.0, timeout) * 1000, future=future)
+            return
+        answered = threading.Event()
+        future.add_both(lambda _: answered.set())
+        answered.wait(timeout)
+
+    def _configs(self, kind: int, name: str, timeout: float, node_id: object = None) -> dict[str, str]:
+        asked = DescribeConfigsRequest(resources=[(kind, name, None)], include_synonyms=False)
+        answer = self.ask(asked, timeout, node_id).results[0]
+        return {one.name: one.value for one in answer.configs if one.value is not None}
+
+    def _no_answer(self, error: BaseException) -> Hold:
+        return Hold(f"Kafka: {_name(error)}: {without_secrets(str(error), self._settings)}", reason="kafka")
+
+
+def describe_broker(settings: KafkaSettings) -> BrokerFacts:
+    """See `publisher.describe_broker`."""
+    deadline = time.monotonic() + START_TIMEOUT
+    complaints: list[str] = []
+    log = _LibraryLog(lambda text, **_: complaints.append(text))
+    client = _Client(lambda: None, _connection_options(settings))
+    try:
+        client.connections.bootstrap(START_TIMEOUT * 1000)
+        queries = _Queries(settings, client)
+        asked = MetadataRequest(topics=MetadataRequest.ALL_TOPICS, allow_auto_topic_creation=False)
+        seen = queries.ask(asked, max(_PAUSE, deadline - time.monotonic()))
+        return BrokerFacts(
+            client=NAME,
+            cluster_id=seen.cluster_id,
+            brokers=[f"{one.host}:{one.port}" for one in seen.brokers],
+            controller=None if seen.controller_id < 0 else str(seen.controller_id),
+            topics=frozenset(one.name for one in seen.topics),
+            creates_topics=queries.creates_topics(max(_PAUSE, deadline - time.monotonic())),
+        )
+    except CdcOutboxError:
+        raise
+    except Exception as error:
+        raise _meaning_at_start(error, settings, complaints[-1] if complaints else None) from None
+    finally:
+        client.close()
+        log.detach()
+
+
+def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    check_options(settings, _OURS)
+    for name in settings.options:
+        if name not in KafkaProducer.DEFAULT_CONFIG:  # its own message would show the value
+            raise Refused(
+                f"kafka.options.{name} is no option of kafka-python's KafkaProducer",
+                hint="client: kafka-python takes names such as request_timeout_ms",
+            )
+    security = settings.security
+    password = security.password
+    return {
+        "bootstrap_servers": [one.strip() for one in settings.bootstrap_servers.split(",")],
+        "client_id": "cdc-outbox",
+        "security_protocol": security.protocol,
+        "sasl_mechanism": security.sasl_mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": None if password is None else password.get_secret_value(),
+        "ssl_cafile": security.ca,
+        "ssl_certfile": security.cert,
+        "ssl_keyfile": security.key,
+        "reconnect_backoff_ms": 50,
+        "reconnect_backoff_max_ms": 1000,
+        "retry_backoff_ms": 100,
+        **settings.options,
+    }
+
+
+def _producer_options(settings: KafkaSettings) -> dict[str, Any]:
+    return {
+        "linger_ms": settings.linger * 1000,
+        "batch_size": settings.batch_bytes,
+        "compression_type": None if settings.compression == "none" else settings.compression,
+        "max_request_size": max(settings.max_record_bytes + _OVERHEAD, _SMALLEST_REQUEST),
+        "bootstrap_timeout_ms": START_TIMEOUT * 1000,
+        "max_block_ms": LOOKUP_TIMEOUT * 1000,
+        "metrics_enabled": False,
+        "partitioner": _Partitioner(),
+        **_connection_options(settings),
+        "acks": "all",
+        "enable_idempotence": True,
+        "delivery_timeout_ms": float("inf"),
+    }
+
+
+def _meaning_at_start(error: Exception, settings: KafkaSettings, complaint: str | None) -> CdcOutboxError:
+    if is_refused_login(_name(error)):
+        return refused_login(settings, str(error))
+    if isinstance(error, (RetriableError, BrokerResponseError)):
+        why = complaint or f"Kafka: {error}"
+        return Hold(f"{why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka")
+    return refused_options(settings, error)
+
+
+def _error_name(code: int) -> str | None:
+    return None if code == 0 else official(_name(for_code(code)()))
+
+
+def _name(error: BaseException) -> str:
+    """Kafka's name of a broker's error, else the name of the class."""
+    if isinstance(error, BrokerResponseError) and error.message:
+        return str(error.message)
+    return type(error).__name__

@@ -1,0 +1,134 @@
+"""From an event to its record: topic, key, headers and timestamp; and to its dead letter. No I/O, no client library."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cdc_outbox.errors import RecordRefused
+from cdc_outbox.kafka.outcomes import INVALID_TOPIC
+from cdc_outbox.kafka.publisher import Record
+from cdc_outbox.kafka.topics import record_bytes, topic_name_refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdc_outbox.config import ColumnSettings, KafkaSettings
+    from cdc_outbox.model import Event
+
+_ERROR_MESSAGE_BYTES = 1000
+_TYPES_REMEMBERED = 10_000
+"""Aggregate types come from rows: a table that is misused must not fill our memory."""
+
+
+class Router:
+    """Builds records. Used by one thread."""
+
+    def __init__(self, columns: ColumnSettings, kafka: KafkaSettings) -> None:
+        self._template = kafka.topic
+        self._topic_map = kafka.topic_map
+        self._topic_column = columns.topic
+        self._by_type = columns.topic is None and not _names_more_than_the_type(kafka.topic)
+        self._topics: dict[str, str] = {}
+        self._key_column = None if columns.key == "aggregate_id" else columns.key
+        self._header_columns = list(columns.headers.items())
+        self._dead_letter_topic = kafka.dead_letter_topic
+
+    def record(self, event: Event) -> Record:
+        """The event's record, with the event as its token.
+
+        timestamp: the commit time, else the row's created_at, never later than now. A mapped header is left out where
+        its column is NULL; a mapped key is null there. Raises RecordRefused when no topic name comes out.
+        """
+        topic = self._topics.get(event.aggregate_type) if self._by_type else None
+        if topic is None:
+            topic = self._topic_of(event)
+        now = int(time.time() * 1000)
+        timestamp = event.committed_at or event.created_at or now
+        return Record(
+            topic, self._key(event), event.payload, self._headers(event), timestamp if timestamp < now else now, event
+        )
+
+    def dead_letter(
+        self, event: Event, error: RecordRefused, attempts: int, original_topic: str, max_bytes: int
+    ) -> Record:
+        """The event's dead letter: its record, plus what happened to it.
+
+        attempts: how often it was tried, the first time included. max_bytes: the most that the dead-letter topic takes;
+        above it the letter goes without value, with header `payload_omitted`. Its timestamp is now: retention must not
+        delete it by the age of the event.
+        """
+        message = str(error).encode()[:_ERROR_MESSAGE_BYTES].decode(errors="ignore")
+        headers = [
+            *self._headers(event),
+            ("error_class", error.name.encode()),
+            ("error_message", message.encode()),
+            ("attempts", str(attempts).encode()),
+            ("original_topic", original_topic.encode()),
+        ]
+        now = int(time.time() * 1000)
+        letter = Record(self._dead_letter_topic, self._key(event), event.payload, headers, now, event)
+        if record_bytes(letter) > max_bytes:
+            letter.value = None
+            letter.headers.append(("payload_omitted", b"true"))
+        return letter
+
+    def _topic_of(self, event: Event) -> str:
+        topic = self._topic_map.get(event.aggregate_type)
+        if topic is None and self._topic_column is not None:
+            topic = _column(event, self._topic_column)
+            if topic is None:
+                raise RecordRefused(
+                    INVALID_TOPIC, f"{INVALID_TOPIC}: column {self._topic_column}, which names the topic, is NULL"
+                )
+        if topic is None:
+            topic = self._template.format(
+                aggregate_type=event.aggregate_type, aggregate_id=event.aggregate_id, event_type=event.event_type
+            )
+        refusal = topic_name_refusal(topic)
+        if refusal is not None:
+            raise refusal
+        if self._by_type and len(self._topics) < _TYPES_REMEMBERED:
+            self._topics[event.aggregate_type] = topic
+        return topic
+
+    def _key(self, event: Event) -> bytes | None:
+        if self._key_column is None:
+            return event.aggregate_id.encode()
+        value = _column(event, self._key_column)
+        return None if value is None else value.encode()
+
+    def _headers(self, event: Event) -> list[tuple[str, bytes]]:
+        headers = [
+            ("event_id", event.event_id.encode()),
+            ("event_type", event.event_type.encode()),
+            ("aggregate_type", event.aggregate_type.encode()),
+            ("aggregate_id", event.aggregate_id.encode()),
+            ("outbox_id", b"%d" % event.id),
+        ]
+        for name, column in self._header_columns:
+            value = _column(event, column)
+            if value is not None:
+                headers.append((name, value.encode()))
+        return headers
+
+
+def _names_more_than_the_type(template: str) -> bool:
+    return "{aggregate_id}" in template or "{event_type}" in template
+
+
+_OWN_COLUMNS: dict[str, Callable[[Event], str]] = {
+    "id": lambda event: str(event.id),
+    "event_id": lambda event: event.event_id,
+    "aggregate_type": lambda event: event.aggregate_type,
+    "aggregate_id": lambda event: event.aggregate_id,
+    "event_type": lambda event: event.event_type,
+}
+"""Columns that every event has as an attribute; the others come with `Event.columns`."""
+
+
+def _column(event: Event, name: str) -> str | None:
+    own = _OWN_COLUMNS.get(name)
+    if own is not None:
+        return own(event)
+    return None if event.columns is None else event.columns.get(name)

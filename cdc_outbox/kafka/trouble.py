@@ -1,0 +1,49 @@
+"""Whether the brokers take our records right now: written by a client's threads, read by any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+STALL = 3.0
+"""Seconds without any acknowledgement, while some are owed, that count as trouble."""
+
+
+class Trouble:
+    """Two signs: the client complains of its connections, or acknowledgements stay away (a frozen broker, too few
+    replicas: the clients retry those without a word)."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sent = 0
+        self._settled = 0
+        self._waiting_since = 0.0
+        self.complaint: str | None = None
+        """What the client says of its connections; None once a broker has answered."""
+        self._fatal: str | None = None
+
+    def record_sent(self) -> None:
+        """Called by the sending thread alone, before the record is handed to the client."""
+        if self._sent == self._settled:
+            self._waiting_since = self._clock()
+        self._sent += 1
+
+    def records_settled(self, count: int) -> None:
+        """Called by the delivering thread alone."""
+        self._settled += count
+        self._waiting_since = self._clock()
+
+    def is_fatal(self, text: str) -> None:
+        """This client will not recover by itself."""
+        self._fatal = text
+
+    def line(self) -> str | None:
+        """The trouble in one line, None without."""
+        if self._fatal is not None:
+            return self._fatal
+        owed = self._sent - self._settled
+        silence = self._clock() - self._waiting_since
+        if owed > 0 and silence > STALL:
+            because = self.complaint or "a broker is frozen, or a partition has no leader or too few in-sync replicas"
+            return f"Kafka has acknowledged none of {owed} records for {silence:.0f} s: {because}"
+        return self.complaint
