@@ -1,0 +1,43 @@
+"""`cdc-outbox init`: the tables that are missing, and the grants a relay's user needs."""
+
+# ruff: noqa: PLC0415  (commands import what they need when they run)
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Comments(StrEnum):
+    """Language of the columns' comments."""
+
+    zh = "zh"
+    en = "en"
+
+
+def init(
+    ctx: typer.Context,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print the SQL and the grants, connect to nothing.")
+    ] = False,
+    comments: Annotated[Comments, typer.Option("--comments", help="Language of the columns' comments.")] = Comments.zh,
+) -> None:
+    """Create what is missing of the outbox and checkpoint tables."""
+    from cdc_outbox.mysql import schema
+    from cdc_outbox.ops.command_session import command_session
+
+    settings = ctx.obj.settings()
+    if print_only:
+        typer.echo(schema.script(settings, comments.value), nl=False)
+        return
+    with command_session(settings) as session:
+        created = schema.create(session, settings, comments.value)
+    for table in created:
+        typer.echo(f"created {table}")
+    if not created:
+        typer.echo("nothing to do: all tables are there")
+    typer.echo("\nThe relay's user needs, and a least-privilege user has no more than:")
+    for grant in schema.grants(settings):
+        typer.echo(f"  {grant};")
