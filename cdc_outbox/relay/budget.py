@@ -1,0 +1,57 @@
+"""How much may be in flight at once: the one brake between what is read and what is settled."""
+
+from __future__ import annotations
+
+import threading
+
+from cdc_outbox.errors import Stopped
+
+
+class Budget:
+    """Counts events and bytes in flight. A single event larger than max_bytes travels alone."""
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self.events = 0
+        self.bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def take(self, events: int, size: int) -> None:
+        """Wait until there is room, then take it; raises Stopped when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._has_room(size))
+            if self._closed:
+                raise Stopped("the relay is stopping")
+            self.events += events
+            self.bytes += size
+
+    def _has_room(self, size: int) -> bool:
+        if self.events == 0:
+            return True
+        return self.events < self.max_events and self.bytes + size <= self.max_bytes
+
+    def free(self) -> tuple[int, int]:
+        """(events, bytes) that may still be taken without waiting."""
+        with self._changed:
+            if self.events == 0:
+                return self.max_events, self.max_bytes
+            return max(0, self.max_events - self.events), max(0, self.max_bytes - self.bytes)
+
+    def add(self, events: int, size: int) -> None:
+        """Count what is in flight already; the tail waits the longer for it."""
+        with self._changed:
+            self.events += events
+            self.bytes += size
+
+    def give_back(self, events: int, size: int) -> None:
+        with self._changed:
+            self.events -= events
+            self.bytes -= size
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

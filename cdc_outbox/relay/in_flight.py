@@ -1,0 +1,447 @@
+"""The ledger of what is in flight: who holds each event, which aggregates are blocked, where reading may resume.
+
+Pure: no I/O, no clock. One lock; the relay thread admits and decides, the settler takes outcomes and reports them
+written, the poller queues rows and asks about blocked aggregates. A rebuild throws the whole ledger away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cdc_outbox.errors import RecordRefused
+from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
+
+RowKey = tuple[TableName, int, str]
+
+
+class Stage(IntEnum):
+    """Where an envelope stands. From ACKED on the settler owes the row a write."""
+
+    READ = 0  # admitted by the tail, not decided yet
+    QUEUED = 1  # claimed by the poller, waits for the relay thread
+    WAITING = 2  # its aggregate is about to be free: waits in memory
+    HANDED = 3  # given to the Kafka client
+    DYING = 4  # its dead letter is with the Kafka client
+    ACKED = 5  # owed: status 2
+    REFUSED = 6  # owed: status 3 and the next retry
+    DEAD = 7  # owed: status 3 without a next retry
+    PARKING = 8  # owed: next_retry_at at status 0
+    PUT_BACK = 9  # owed: status 3, due now, no retry spent
+    SETTLED = 10
+
+
+class Block:
+    """Why an aggregate's new events may not go: something earlier of it is failed, parked or not yet written."""
+
+    __slots__ = ("draining", "refusals", "touched", "unwritten", "waiting")
+
+    def __init__(self) -> None:
+        self.touched = True  # parked, refused or found blocked since the poller's pass began
+        self.refusals = 0  # counts up with every refusal: what was queued before one is put back
+        self.unwritten = 0  # envelopes of it that the poller holds or whose outcome is not written
+        self.draining = False  # few rows are left: new tail events wait in memory for the pass that frees it
+        self.waiting: list[Envelope] = []
+
+
+class Envelope:
+    """One event on its way, and what the settler must write of it. Identity is the object."""
+
+    __slots__ = (
+        "block",
+        "error",
+        "event",
+        "outcome",
+        "refusals",
+        "retry_in",
+        "sending",
+        "size",
+        "stage",
+        "transaction",
+    )
+
+    def __init__(self, event: Event, transaction: Transaction | None, stage: Stage) -> None:
+        self.event = event
+        self.size = event.size  # what it took of the budget; the event may be re-read larger
+        self.transaction = transaction
+        self.stage = stage
+        self.outcome = stage  # the stage it was settled from
+        self.sending = False  # the row says 1
+        self.block: Block | None = None  # set once it counts in block.unwritten
+        self.refusals = 0  # block.refusals when the poller queued it
+        self.error: RecordRefused | None = None
+        self.retry_in = 0  # seconds
+
+    def load(self, event: Event) -> None:
+        """The same row with its payload."""
+        self.event = event
+        self.size = event.size
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What writing a batch would settle: the first `transactions` of the ledger, up to `position`."""
+
+    position: Position
+    transactions: int
+
+
+class InFlight:
+    """The ledger. start: the resumable position that reading begins with."""
+
+    def __init__(
+        self,
+        start: Position,
+        *,
+        ordered: bool = True,
+        waiting_room: int = 1000,
+    ) -> None:
+        """ordered: False with `ordering: none`, nothing is ever blocked. waiting_room: events that may wait in
+        memory for their aggregate."""
+        self._lock = threading.RLock()
+        self.ordered = ordered
+        self._waiting_room = waiting_room
+        self._waiting = 0
+        self.on_outcome: Callable[[], None] = lambda: None
+        """Called, with the lock held, whenever the settler has work."""
+        self._open: dict[RowKey, Envelope] = {}
+        self._transactions: deque[Transaction] = deque()
+        self._outcomes: deque[Envelope] = deque()
+        self._handed: deque[tuple[float, list[Envelope]]] = deque()
+        self._blocks: dict[Aggregate, Block] = {}
+        self._resumable = start
+        self._streamed = start.copy()
+        self.traffic = 0
+        """Bytes of other tables' traffic since the position was last written."""
+        self.rotated = False
+        self.reading = False
+        """False during a bootstrap sweep: until it is over no position may be written."""
+        self.settled = 0
+        """Events whose outcome was written."""
+        self.held_by_poller = 0
+        """Rows in flight that the poller brought."""
+
+    # -- the tail ---------------------------------------------------------------------------------------------
+
+    def admit(self, transactions: Iterable[Transaction]) -> list[Envelope]:
+        """Enter what the reader brought, in stream order; gives the envelopes to decide about.
+
+        An event that is here already (the poller was first) is passed over.
+        """
+        with self._lock:
+            admitted: list[Envelope] = []
+            opened = self._open
+            for transaction in transactions:
+                unsettled = 0
+                for event in transaction.events:
+                    key = (event.table, event.id, event.event_id)
+                    if key not in opened:
+                        envelope = Envelope(event, transaction, Stage.READ)
+                        opened[key] = envelope
+                        admitted.append(envelope)
+                        unsettled += 1
+                transaction.unsettled = unsettled
+                if transaction.events:
+                    transaction.committed_at = transaction.events[0].committed_at
+                    transaction.events = []  # the envelopes keep them; a settled one must not be kept by its position
+                self._transactions.append(transaction)
+                self._streamed = self._streamed.after(transaction)
+                self.traffic += transaction.traffic
+                self.rotated = self.rotated or transaction.rotated
+            return admitted
+
+    def skip(self, envelope: Envelope) -> None:
+        """It is not ours to publish: nothing is owed."""
+        self.settle_rows([envelope])
+
+    def blocks(self, event: Event) -> Block | None:
+        """The block in this event's way, if any."""
+        return self._blocks.get((event.table, event.aggregate_type, event.aggregate_id)) if self._blocks else None
+
+    def hand(self, envelopes: list[Envelope], now: float) -> None:
+        """They are with the Kafka client from here on. now: the caller's monotonic clock, in seconds."""
+        with self._lock:
+            for envelope in envelopes:
+                envelope.stage = Stage.HANDED
+            self._handed.append((now, envelopes))
+
+    def acknowledge(self, envelopes: Iterable[Envelope]) -> None:
+        """The broker has them. A dead letter's acknowledgement makes its row dead."""
+        with self._lock:
+            for envelope in envelopes:
+                if envelope.stage is Stage.HANDED:
+                    envelope.stage = Stage.ACKED
+                    self._outcomes.append(envelope)
+                elif envelope.stage is Stage.DYING:
+                    self._owe(envelope, Stage.DEAD)
+            self.on_outcome()
+
+    def wait_or_park(self, envelope: Envelope, block: Block) -> Stage:
+        """A tail event behind a block: parked by a write, or kept in memory while the block is about to go."""
+        with self._lock:
+            if block.draining and self._waiting < self._waiting_room:
+                envelope.stage = Stage.WAITING
+                block.waiting.append(envelope)
+                self._waiting += 1
+            else:
+                self._park(envelope, block)
+            return envelope.stage
+
+    def _park(self, envelope: Envelope, block: Block) -> None:
+        block.touched = True
+        self._count(envelope, block)
+        self._owe(envelope, Stage.PARKING)
+
+    def successors_out(self, envelope: Envelope) -> int:
+        """How many later events of its aggregate are with the client already: what a late refusal lets overtake."""
+        with self._lock:
+            event = envelope.event
+            return sum(
+                other.event.aggregate == event.aggregate and other.event.id > event.id
+                for other in self._open.values()
+                if other.stage in (Stage.HANDED, Stage.ACKED)
+            )
+
+    # -- failures ---------------------------------------------------------------------------------------------
+
+    def refuse(self, envelope: Envelope, error: RecordRefused, retry_in: int | None) -> None:
+        """It failed. retry_in: seconds until its next retry; None: retries used up, its dead letter is next."""
+        with self._lock:
+            envelope.error = error
+            self._count(envelope, self._blocked_by_refusal(envelope.event))
+            if retry_in is None:
+                envelope.stage = Stage.DYING
+            else:
+                envelope.retry_in = retry_in
+                self._owe(envelope, Stage.REFUSED)
+
+    def bury(self, envelope: Envelope) -> None:
+        """No dead letter can be had for it: the row itself keeps the event."""
+        with self._lock:
+            self._owe(envelope, Stage.DEAD)
+
+    def put_back(self, envelope: Envelope) -> None:
+        """A queued row behind one that was refused meanwhile: due again at once, no retry spent."""
+        with self._lock:
+            if envelope.block is not None:
+                envelope.block.touched = True
+            self._owe(envelope, Stage.PUT_BACK)
+
+    def _blocked_by_refusal(self, event: Event) -> Block:
+        block = self._block(event.aggregate)
+        block.refusals += 1
+        self._stop_draining(block)
+        return block
+
+    def _stop_draining(self, block: Block) -> None:
+        block.draining = False
+        waiting, block.waiting = block.waiting, []
+        self._waiting -= len(waiting)
+        for envelope in waiting:
+            self._park(envelope, block)
+
+    def _block(self, aggregate: Aggregate) -> Block:
+        block = self._blocks.get(aggregate)
+        if block is None:
+            block = Block()
+            if self.ordered:
+                self._blocks[aggregate] = block
+        block.touched = True
+        return block
+
+    def _count(self, envelope: Envelope, block: Block) -> None:
+        if envelope.block is None:
+            envelope.block = block
+            block.unwritten += 1
+
+    def _owe(self, envelope: Envelope, stage: Stage) -> None:
+        envelope.stage = stage
+        self._outcomes.append(envelope)
+        self.on_outcome()
+
+    # -- the poller -------------------------------------------------------------------------------------------
+
+    def block(self, aggregates: Iterable[Aggregate]) -> None:
+        """They were found failed, parked or in other hands."""
+        with self._lock:
+            for aggregate in aggregates:
+                self._block(aggregate)
+
+    def holds(self, key: RowKey) -> bool:
+        return key in self._open
+
+    def handed_over(self, key: RowKey) -> bool:
+        """True when this relay has given the row to its client, or will before anything queued from now on.
+
+        A row that was refused before must be acknowledged first: it is the one likely to be refused again.
+        """
+        envelope = self._open.get(key)
+        if envelope is None:
+            return False
+        if envelope.event.retry_count:
+            return envelope.stage is Stage.ACKED
+        return envelope.stage in (Stage.ACKED, Stage.HANDED, Stage.QUEUED)
+
+    def queue(self, events: Sequence[Event], passable: Callable[[Event], bool]) -> list[Envelope]:
+        """Enter the poller's rows that `passable` lets through, in order, as claimed and queued.
+
+        passable is asked under the lock, so that no refusal can come between its answer and the entry.
+        """
+        with self._lock:
+            queued: list[Envelope] = []
+            for event in events:
+                if event.key in self._open or not passable(event):
+                    continue
+                envelope = Envelope(event, None, Stage.QUEUED)
+                envelope.sending = True
+                block = self._block(event.aggregate)
+                envelope.refusals = block.refusals
+                self._count(envelope, block)
+                self._open[event.key] = envelope
+                self.held_by_poller += 1
+                queued.append(envelope)
+            return queued
+
+    def overtaken(self, envelope: Envelope) -> bool:
+        """An earlier row of its aggregate was refused since the poller queued it."""
+        return self.ordered and envelope.block is not None and envelope.block.refusals != envelope.refusals
+
+    def begin_pass(self) -> list[Aggregate]:
+        """Blocked aggregates that may turn out free: everything this relay knew of them is written."""
+        with self._lock:
+            for block in self._blocks.values():
+                block.touched = False
+            return [aggregate for aggregate, block in self._blocks.items() if not block.unwritten]
+
+    def drain(self, aggregates: Collection[Aggregate]) -> None:
+        """These aggregates have few rows left and nothing else in their way; no others."""
+        with self._lock:
+            for aggregate, block in self._blocks.items():
+                if aggregate in aggregates:
+                    block.draining = True
+                elif block.draining:
+                    self._stop_draining(block)
+
+    def release(self, aggregate: Aggregate) -> list[Envelope]:
+        """Free an aggregate that a pass found empty, unless something came up since; gives what waited for it."""
+        with self._lock:
+            block = self._blocks.get(aggregate)
+            if block is None or block.touched or block.unwritten:
+                return []
+            del self._blocks[aggregate]
+            self._waiting -= len(block.waiting)
+            return block.waiting
+
+    @property
+    def blocked(self) -> int:
+        return len(self._blocks)
+
+    def blocked_aggregates(self) -> list[Aggregate]:
+        with self._lock:
+            return list(self._blocks)
+
+    # -- the settler ------------------------------------------------------------------------------------------
+
+    def take_outcomes(self, limit: int) -> list[Envelope]:
+        with self._lock:
+            return [self._outcomes.popleft() for _ in range(min(limit, len(self._outcomes)))]
+
+    @property
+    def owed(self) -> int:
+        return len(self._outcomes)
+
+    def slow(self, handed_before: float) -> list[Envelope]:
+        """What was handed over before that time, is still out and not marked 1."""
+        with self._lock:
+            found: list[Envelope] = []
+            while self._handed and self._handed[0][0] <= handed_before:
+                _, envelopes = self._handed.popleft()
+                found += [e for e in envelopes if e.stage is Stage.HANDED and not e.sending]
+            return found
+
+    def propose(self, batch: Sequence[Envelope]) -> Progress:
+        """Where reading could resume once `batch` is written. Followed by `settle` or `retract`."""
+        with self._lock:
+            for envelope in batch:
+                if envelope.transaction is not None:
+                    envelope.transaction.unsettled -= 1
+            count = 0
+            position = self._resumable.copy()
+            for transaction in self._transactions:
+                if transaction.unsettled:
+                    break
+                count += 1
+                position = position.after(transaction)
+            return Progress(position, count)
+
+    def retract(self, batch: Sequence[Envelope]) -> None:
+        with self._lock:
+            for envelope in batch:
+                if envelope.transaction is not None:
+                    envelope.transaction.unsettled += 1
+
+    def settle_rows(self, batch: Sequence[Envelope]) -> None:
+        """`batch` is committed, without a position."""
+        with self._lock:
+            for envelope in batch:
+                self._close(envelope)
+                if envelope.transaction is not None:
+                    envelope.transaction.unsettled -= 1
+
+    def settle(self, batch: Sequence[Envelope], progress: Progress) -> None:
+        """`batch` and the position of `progress` are committed."""
+        with self._lock:
+            for envelope in batch:
+                self._close(envelope)
+            for _ in range(progress.transactions):
+                self._transactions.popleft()
+            if progress.transactions:
+                self._resumable = progress.position
+                self.traffic = 0
+                self.rotated = False
+
+    def _close(self, envelope: Envelope) -> None:
+        event = envelope.event
+        del self._open[(event.table, event.id, event.event_id)]
+        envelope.outcome = envelope.stage
+        envelope.stage = Stage.SETTLED
+        if envelope.transaction is None:
+            self.held_by_poller -= 1
+        if envelope.block is not None:
+            envelope.block.unwritten -= 1
+
+    # -- positions --------------------------------------------------------------------------------------------
+
+    @property
+    def resumable(self) -> Position:
+        """End of the last transaction before which everything is settled, as last written."""
+        return self._resumable
+
+    def streamed_past(self, target: Position) -> bool:
+        """True once everything the binlog holds before `target` has been admitted."""
+        with self._lock:
+            return self._streamed.reached(target)
+
+    @property
+    def streamed(self) -> Position:
+        with self._lock:
+            return self._streamed.copy()
+
+    def oldest_commit(self) -> int | None:
+        """Commit time, in ms since the epoch, of the first transaction that is not settled."""
+        with self._lock:
+            return next((t.committed_at for t in self._transactions if t.unsettled), None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def stages(self) -> Counter[Stage]:
+        with self._lock:
+            return Counter(envelope.stage for envelope in self._open.values())
+
+    def idle(self) -> bool:
+        """Nothing in flight."""
+        return not self._open

@@ -1,0 +1,336 @@
+"""One incarnation of the relay: from raising the epoch to the end of its last thread. A rebuild makes a new one.
+
+The recovery path, the only one there is, is `recover`: its order is what the promises P1, P2, P6 and P7 stand on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_outbox.binlog.reader import BinlogReader
+from cdc_outbox.errors import BinlogLost
+from cdc_outbox.kafka.publisher import make_publisher
+from cdc_outbox.kafka.routing import Router
+from cdc_outbox.model import Position, TableName
+from cdc_outbox.mysql.checkpoint import (
+    Fence,
+    check_reachable,
+    committed_position,
+    earliest_position,
+    raise_epoch,
+    read_checkpoint,
+    server_position,
+)
+from cdc_outbox.mysql.outbox_table import OutboxTable, column_names
+from cdc_outbox.mysql.session import Session, connect
+from cdc_outbox.ops.log import log_event
+from cdc_outbox.relay.budget import Budget
+from cdc_outbox.relay.in_flight import InFlight, Stage
+from cdc_outbox.relay.intake import Intake
+from cdc_outbox.relay.pipeline import Pipeline
+from cdc_outbox.relay.poller import Poller
+from cdc_outbox.relay.retry import RetryPolicy
+from cdc_outbox.relay.settler import Settler
+from cdc_outbox.relay.worker import Worker
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import Settings
+    from cdc_outbox.kafka.publisher import Delivery, Publisher
+    from cdc_outbox.mysql.leadership import Leadership
+    from cdc_outbox.ops.log import Alerts
+    from cdc_outbox.ops.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT = 2.0
+"""Seconds between the server's signs of life on an idle dump; five missed ones mean a dead peer."""
+
+JOIN_TIMEOUT = 6.0
+"""Seconds that a stage's threads may take to end: longer than any single wait in them."""
+
+SENDING_TIMEOUT = 300.0
+"""Default of outbox.sending_timeout, in seconds."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Where an incarnation begins."""
+
+    start: Position
+    boundary: Position  # the server's position after the epoch was raised
+    bootstrap: bool
+
+
+class _Reading(Worker):
+    """The reader's thread."""
+
+    def __init__(self, reader: BinlogReader, on_failure: Callable[[BaseException], None]) -> None:
+        super().__init__("reader", on_failure)
+        self._reader = reader
+
+    def _run(self) -> None:
+        self._reader.run()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._reader.request_stop()
+
+
+class Incarnation:
+    """Built with the lock held, on the supervising thread. Afterwards `stop` must be called, whatever happened."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        leadership: Leadership,
+        metrics: Metrics,
+        alerts: Alerts,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._leadership = leadership
+        self._metrics = metrics
+        self._alerts = alerts
+        self._on_failure = on_failure
+        self._sessions: list[Session] = []
+        self._workers: list[Worker] = []
+        self._publisher: Publisher | None = None
+        self._deliver: Callable[[list[Delivery]], None] = lambda deliveries: None
+        self.recovered: Recovered | None = None
+        self.budget = Budget(settings.limits.max_in_flight, settings.limits.max_in_flight_bytes)
+        self.ledger = InFlight(Position())
+        self.progressed = False
+        self._fence: Fence | None = None
+
+    # -- begin ------------------------------------------------------------------------------------------------
+
+    def begin(self, *, binlog_lost: bool = False) -> None:
+        """Recover and start the threads. binlog_lost: the last incarnation could not read on from the checkpoint."""
+        # First of all: while the broker is away nothing else is touched.
+        self._publisher = make_publisher(self._settings.kafka, self._delivered)
+        session = self._session()
+        tables = self._tables(session)
+        fence, blocked = self._recover(session, tables, binlog_lost=binlog_lost)
+        self._fence = fence
+        self._build(session, fence, tables)
+        self.ledger.block(blocked)
+        for worker in self._workers[:-1]:
+            worker.start()
+        assert self.recovered is not None
+        if not self.recovered.bootstrap:
+            self._begin_reading()
+
+    def _delivered(self, deliveries: list[Delivery]) -> None:
+        self._deliver(deliveries)
+
+    def _session(self) -> Session:
+        session = Session(self._settings.mysql, lifetime=self._settings.leadership_timeout)
+        self._sessions.append(session)
+        return session
+
+    def _tables(self, session: Session) -> dict[TableName, OutboxTable]:
+        columns = self._settings.outbox.columns
+        extra = sorted({*columns.headers.values(), *filter(None, [columns.topic, columns.key])} - STANDARD_COLUMNS)
+        return {
+            name: OutboxTable(name, extra_columns=extra, has_last_error="last_error" in column_names(session, name))
+            for name in self._settings.table_names
+        }
+
+    def _recover(
+        self, session: Session, tables: Mapping[TableName, OutboxTable], *, binlog_lost: bool
+    ) -> tuple[Fence, list[tuple[TableName, str, str]]]:
+        """Raise the epoch on the lock's session; then, fenced, free the rows at 1 and read what is blocked."""
+        settings = self._settings
+        fence, written_on = raise_epoch(self._leadership.session, settings.name, secrets.token_hex(16))
+        with session.transaction():
+            fence.check(session)
+            if settings.outbox.claim == "leader":
+                # Rows at 1 become due retries before the blocked aggregates are read, or theirs would be missed.
+                for table in tables.values():
+                    table.release_sending(session)
+            checkpoint = read_checkpoint(session, settings.name)
+            blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
+        boundary = server_position(session)
+        position = checkpoint.position if checkpoint is not None else None
+        try:
+            if position is not None:
+                if binlog_lost:
+                    raise BinlogLost(f"the server cannot be read on from the checkpoint {position}")
+                check_reachable(session, position, written_on)
+                self.recovered = Recovered(position, boundary, bootstrap=False)
+        except BinlogLost as lost:
+            if settings.binlog.on_purged == "stop":
+                raise BinlogLost(
+                    f'{lost.message}; binlog.on_purged is "stop"',
+                    hint="cdc-outbox checkpoint reset --to now, then start: a sweep finds what is pending",
+                ) from None
+            self._alerts.alert(
+                "binlog_lost",
+                f"{lost.message}; everything pending is swept by SQL, then reading goes on from now",
+            )
+            position = None
+        if position is None:
+            earliest = settings.binlog.start == "earliest" and checkpoint is not None and checkpoint.position is None
+            start = earliest_position(session) if earliest else committed_position(session)
+            self.recovered = Recovered(start, boundary, bootstrap=True)
+        return fence, blocked
+
+    def _build(self, session: Session, fence: Fence, tables: Mapping[TableName, OutboxTable]) -> None:
+        settings, recovered, lease = self._settings, self.recovered, self._leadership.lease
+        assert recovered is not None and self._publisher is not None
+        self.ledger = InFlight(
+            recovered.start,
+            ordered=settings.outbox.ordering != "none",
+            waiting_room=settings.limits.max_in_flight // 4,
+        )
+        self._intake = Intake(
+            self._session,
+            fence,
+            tables,
+            self.ledger,
+            claim_rows=settings.outbox.claim == "row",
+            check_until=recovered.boundary,
+            session_lifetime=settings.leadership_timeout,
+        )
+        self._pipeline = Pipeline(
+            publisher=self._publisher,
+            router=Router(settings.outbox.columns, settings.kafka),
+            intake=self._intake,
+            ledger=self.ledger,
+            budget=self.budget,
+            lease=lease,
+            retries=RetryPolicy(settings.retry.waits, settings.retry.jitter),
+            metrics=self._metrics,
+            alerts=self._alerts,
+            batch=settings.limits.batch,
+            max_record_bytes=settings.kafka.max_record_bytes,
+            on_failure=self._on_failure,
+        )
+        self._deliver = self._pipeline.deliver
+        settler = Settler(
+            session=session,
+            fence=fence,
+            tables=tables,
+            ledger=self.ledger,
+            budget=self.budget,
+            lease=lease,
+            metrics=self._metrics,
+            alerts=self._alerts,
+            batch=settings.limits.batch,
+            ping_every=settings.leadership_timeout / 3,
+            on_failure=self._on_failure,
+        )
+        self.ledger.on_outcome = settler.wake
+        poller = Poller(
+            session=self._session(),
+            fence=fence,
+            tables=tables,
+            ledger=self.ledger,
+            budget=self.budget,
+            lease=lease,
+            metrics=self._metrics,
+            alerts=self._alerts,
+            submit=self._pipeline.submit,
+            batch=settings.limits.batch,
+            poll_interval=settings.retry.poll_interval,
+            sending_timeout=settings.outbox.sending_timeout or SENDING_TIMEOUT,
+            watermark=recovered.boundary,
+            bootstrap=recovered.bootstrap,
+            on_swept=self._begin_reading_after,
+            on_failure=self._on_failure,
+        )
+        reader = BinlogReader(
+            lambda: connect(settings.mysql, read_timeout=5 * HEARTBEAT),
+            settings.table_names,
+            recovered.start.copy(),
+            self._pipeline.tail,
+            server_id=settings.mysql.server_id or (secrets.randbelow(2**31 - 1) + 2**31),
+            server_uuid=self._leadership.server_uuid,
+            extra_columns=next(iter(tables.values())).extra_columns,
+            heartbeat=HEARTBEAT,
+            describe=lambda name: column_names_of(settings, name),
+        )
+        self._reading = _Reading(reader, self._on_failure)
+        self._workers = [self._pipeline, settler, poller, self._reading]
+
+    def _begin_reading(self) -> None:
+        self.ledger.reading = True
+        self._reading.start()
+
+    def _begin_reading_after(self, swept: Position) -> None:
+        """The sweep is over, on the poller's thread: rows that it handed over lie before `swept`."""
+        self._intake.check_again_until(swept)
+        self.ledger.rotated = True  # the start point is worth writing now
+        log_event(
+            logger,
+            logging.INFO,
+            "sweep_done",
+            "Everything pending was swept; reading goes on from the binlog",
+        )
+        self._begin_reading()
+
+    # -- end --------------------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str | None:
+        """What the Kafka client suffers from right now."""
+        return self._publisher.trouble() if self._publisher is not None else None
+
+    @property
+    def publisher_name(self) -> str:
+        return self._publisher.name if self._publisher is not None else ""
+
+    def report(self, state: str, last_error: str | None) -> None:
+        """Leave a word in the checkpoint row, for `status`."""
+        if self._fence is not None:
+            self._fence.report(self._leadership.session, state, last_error)
+
+    def stop_taking(self) -> None:
+        """Nothing new is read or polled; what is in flight goes on."""
+        for worker in self._workers[2:]:
+            worker.request_stop()
+        self.budget.close()
+
+    def drained(self) -> bool:
+        """Everything read is settled, but for what waits in memory behind a blocked aggregate."""
+        return self.budget.events <= self.ledger.stages()[Stage.WAITING]
+
+    def purge(self) -> None:
+        """Leadership is gone: drop what the client has not sent yet. First of all, from any thread."""
+        if self._publisher is not None:
+            self._publisher.purge()
+
+    def stop(self) -> bool:
+        """End every thread, the client's included; False when one did not end in time."""
+        self.budget.close()
+        for worker in self._workers:
+            worker.request_stop()
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        for worker in self._workers[:2]:
+            worker.join(1.0)  # the settler finishes the batch that it is writing
+        for session in self._sessions:
+            session.interrupt()
+        ended = [worker.join(max(0.1, deadline - time.monotonic())) for worker in self._workers]
+        if self._publisher is not None:
+            ended.append(self._publisher.close(5.0))
+        for session in self._sessions:
+            session.close()
+        return all(ended)
+
+
+STANDARD_COLUMNS = frozenset({"id", "event_id", "aggregate_type", "aggregate_id", "event_type"})
+"""Columns that may be mapped and that every Event has as a field."""
+
+
+def column_names_of(settings: Settings, table: TableName) -> list[str]:
+    """The table's columns in order, asked on a connection of its own."""
+    session = Session(settings.mysql, lifetime=60)
+    try:
+        return column_names(session, table)
+    finally:
+        session.close()

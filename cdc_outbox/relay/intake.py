@@ -1,0 +1,192 @@
+"""Which of the tail's events may be published: statuses read first after a take-over, claims with `claim: row`,
+rows that the binlog does not show whole read from the table. Owns the relay thread's SQL session."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from cdc_outbox.model import Position, Status, TableName
+from cdc_outbox.mysql.checkpoint import Fence
+from cdc_outbox.mysql.outbox_table import OutboxTable, Row, RowStatus
+from cdc_outbox.mysql.session import Session
+from cdc_outbox.relay.in_flight import Envelope, InFlight
+
+
+class Intake:
+    """Sifts envelopes in stream order. What it drops is skipped in the ledger; what is open elsewhere blocks.
+
+    check_until: the server's position after the epoch was raised; until the stream has passed it, events may be
+    settled already.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        fence: Fence,
+        tables: Mapping[TableName, OutboxTable],
+        ledger: InFlight,
+        *,
+        claim_rows: bool,
+        check_until: Position,
+        session_lifetime: float,
+    ) -> None:
+        """open_session: makes the relay thread's session when it is needed; the server ends it after
+        session_lifetime seconds of silence, so that it is made anew rather than kept alive."""
+        self._open_session = open_session
+        self._session_lifetime = session_lifetime
+        self._opened: Session | None = None
+        self._used_at = 0.0
+        self._fence = fence
+        self._tables = tables
+        self._ledger = ledger
+        self._claim_rows = claim_rows
+        self._check_until: Position | None = check_until
+
+    def sift(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        """(to be published, no longer ours), by what the binlog and, where needed, the table say."""
+        incomplete = [envelope for envelope in envelopes if envelope.event.incomplete]
+        if incomplete:
+            self._complete(incomplete)
+        if self._check_until is not None:
+            # An envelope that is let through here may still be claimed or parked by status only.
+            caught_up = self._ledger.streamed_past(self._check_until)
+            statuses = self._statuses(envelopes)
+            sifted = self._judge(envelopes, statuses)
+            if caught_up:
+                self._check_until = None
+            return sifted
+        go: list[Envelope] = []
+        dropped: list[Envelope] = []
+        for envelope in envelopes:
+            event = envelope.event
+            if event.status == Status.PENDING and not event.parked and not event.incomplete:
+                go.append(envelope)
+            else:
+                self._drop(envelope, event.status, event.parked, dropped, gone=event.incomplete)
+        return go, dropped
+
+    @property
+    def catching_up(self) -> bool:
+        return self._check_until is not None
+
+    def check_again_until(self, position: Position) -> None:
+        """Before the tail starts after a sweep: what that handed over lies before `position`."""
+        self._check_until = position
+
+    def claim(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        """With `claim: row`: 0 → 1 for the batch. (claimed, taken by others or gone); as is with `claim: leader`.
+
+        A COMMIT without an answer raises: the rebuild reads the rows, never takes them for another worker's.
+        """
+        if not self._claim_rows or not envelopes:
+            return envelopes, []
+        by_table = _by_table(envelopes)
+        with self._session.transaction():
+            self._fence.check(self._session)
+            matched = [self._tables[table].mark_sending(self._session, _rows(part)) for table, part in by_table.items()]
+            whole = sum(matched) == len(envelopes)
+            if not whole:
+                self._session.execute("ROLLBACK")
+        if whole:
+            for envelope in envelopes:
+                envelope.sending = True
+            return envelopes, []
+        return self._claim_one_by_one(envelopes, by_table)
+
+    def _claim_one_by_one(
+        self, envelopes: list[Envelope], by_table: Mapping[TableName, list[Envelope]]
+    ) -> tuple[list[Envelope], list[Envelope]]:
+        """The count came short: lock the batch, claim exactly those still pending, in the same transaction."""
+        with self._session.transaction():
+            self._fence.check(self._session)
+            statuses = {
+                table: self._tables[table].statuses(self._session, [e.event.id for e in part], "FOR UPDATE")
+                for table, part in by_table.items()
+            }
+            go, dropped = self._judge(envelopes, statuses)
+            # Behind another worker's row nothing is claimed: it will be parked as it is, at 0.
+            claimed = [envelope for envelope in go if self._ledger.blocks(envelope.event) is None]
+            for table, part in _by_table(claimed).items():
+                self._tables[table].mark_sending(self._session, _rows(part))
+        for envelope in claimed:
+            envelope.sending = True
+        return go, dropped
+
+    def _judge(
+        self, envelopes: Sequence[Envelope], statuses: Mapping[TableName, Mapping[int, RowStatus]]
+    ) -> tuple[list[Envelope], list[Envelope]]:
+        """Only 0 without next_retry_at goes on; behind an open row of other hands its aggregate is blocked."""
+        go: list[Envelope] = []
+        dropped: list[Envelope] = []
+        for envelope in envelopes:
+            event = envelope.event
+            row = statuses[event.table].get(event.id)
+            if row is None or row.event_id != event.event_id:
+                self._drop(envelope, Status.SENT, False, dropped, gone=True)
+            elif row.status == Status.PENDING and not row.parked:
+                go.append(envelope)
+            else:
+                self._drop(envelope, row.status, row.parked, dropped)
+        return go, dropped
+
+    def _drop(
+        self, envelope: Envelope, status: int, parked: bool, dropped: list[Envelope], *, gone: bool = False
+    ) -> None:
+        dropped.append(envelope)
+        still_open = status == Status.SENDING or (parked and status in (Status.PENDING, Status.FAILED))
+        if still_open and not gone:
+            self._ledger.block([envelope.event.aggregate])
+
+    def _statuses(self, envelopes: Iterable[Envelope]) -> dict[TableName, dict[int, RowStatus]]:
+        """Statuses by table and id; a row not visible yet is waited for by a locking read."""
+        found: dict[TableName, dict[int, RowStatus]] = {}
+        for table, part in _by_table(envelopes).items():
+            ids = [envelope.event.id for envelope in part]
+            rows = self._tables[table].statuses(self._session, ids)
+            missing = [id for id in ids if id not in rows]
+            if missing:
+                rows.update(self._tables[table].statuses(self._session, missing, "LOCK IN SHARE MODE"))
+            found[table] = rows
+        return found
+
+    def _complete(self, envelopes: Iterable[Envelope]) -> None:
+        """Take the final values of these rows from the table; what is gone stays incomplete."""
+        for table, part in _by_table(envelopes).items():
+            ids = [envelope.event.id for envelope in part]
+            rows = self._tables[table].fetch(self._session, ids)
+            missing = [id for id in ids if id not in rows]
+            if missing:
+                rows.update(self._tables[table].fetch(self._session, missing, "LOCK IN SHARE MODE"))
+            for envelope in part:
+                row = rows.get(envelope.event.id)
+                if row is not None and row.event_id == envelope.event.event_id:
+                    row.committed_at = envelope.event.committed_at
+                    envelope.event = row
+
+    @property
+    def _session(self) -> Session:
+        now = time.monotonic()
+        if self._opened is not None and now - self._used_at > self._session_lifetime / 2:
+            self.close()
+        if self._opened is None:
+            self._opened = self._open_session()
+        self._used_at = now
+        return self._opened
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _by_table(envelopes: Iterable[Envelope]) -> dict[TableName, list[Envelope]]:
+    parts: dict[TableName, list[Envelope]] = defaultdict(list)
+    for envelope in envelopes:
+        parts[envelope.event.table].append(envelope)
+    return parts
+
+
+def _rows(envelopes: Iterable[Envelope]) -> list[Row]:
+    return [(envelope.event.id, envelope.event.event_id) for envelope in envelopes]

@@ -1,0 +1,323 @@
+"""The relay thread: takes what the reader and the poller bring, decides, hands records to Kafka, hears the outcome.
+
+Owns the publisher and is the only thread that decides about an event. It must never wait for the settler.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_outbox.errors import Hold, RecordRefused
+from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE
+from cdc_outbox.model import Aggregate, Event, Transaction
+from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
+from cdc_outbox.relay.worker import Worker
+
+if TYPE_CHECKING:
+    from cdc_outbox.kafka.publisher import Delivery, Publisher, Record
+    from cdc_outbox.kafka.routing import Router
+    from cdc_outbox.mysql.leadership import Lease
+    from cdc_outbox.ops.log import Alerts
+    from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.budget import Budget
+    from cdc_outbox.relay.intake import Intake
+    from cdc_outbox.relay.retry import RetryPolicy
+
+logger = logging.getLogger(__name__)
+
+WAKE = 0.25
+"""Seconds between looks at the lease while nothing arrives."""
+
+BARRIER_WAKE = 0.02
+"""Seconds between looks whether everything before a barrier is settled."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the reader brought."""
+
+    transactions: Sequence[Transaction]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What became of records."""
+
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True)
+class Queued:
+    """Rows that the poller claimed."""
+
+    envelopes: Sequence[Envelope]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Aggregates that a poller pass found empty."""
+
+    aggregates: Sequence[Aggregate]
+
+
+class Pipeline(Worker):
+    """The relay thread. `tail`, `deliver` and `submit` may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        publisher: Publisher,
+        router: Router,
+        intake: Intake,
+        ledger: InFlight,
+        budget: Budget,
+        lease: Lease,
+        retries: RetryPolicy,
+        metrics: Metrics,
+        alerts: Alerts,
+        batch: int,
+        max_record_bytes: int,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__("relay", on_failure)
+        self._inbox: queue.SimpleQueue[Read | Delivered | Queued | Freed | None] = queue.SimpleQueue()
+        self._tail: deque[Transaction] = deque()
+        self._publisher = publisher
+        self._router = router
+        self._intake = intake
+        self._ledger = ledger
+        self._budget = budget
+        self._lease = lease
+        self._retries = retries
+        self._metrics = metrics
+        self._alerts = alerts
+        self._batch = batch
+        self._max_record_bytes = max_record_bytes
+
+    # -- from other threads -----------------------------------------------------------------------------------
+
+    def tail(self, transactions: list[Transaction]) -> None:
+        """The reader's sink: waits for room in the budget. Raises Stopped when the relay stops."""
+        events = sum(len(t.events) for t in transactions)
+        if events:
+            self._budget.take(events, sum(e.size for t in transactions for e in t.events))
+        self._inbox.put(Read(transactions))
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """The Kafka client's report; called on its thread."""
+        self._inbox.put(Delivered(deliveries))
+
+    def submit(self, message: Queued | Freed) -> None:
+        """The poller's rows and findings."""
+        self._inbox.put(message)
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._inbox.put(None)
+
+    # -- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                message = self._inbox.get(timeout=BARRIER_WAKE if self._tail else WAKE)
+            except queue.Empty:
+                message = None
+            self._lease.check()
+            match message:
+                case Read(transactions):
+                    self._tail.extend(transactions)
+                case Delivered(deliveries):
+                    self._delivered(deliveries)
+                case Queued(envelopes):
+                    self._take_queued(envelopes)
+                case Freed(aggregates):
+                    for aggregate in aggregates:
+                        self._dispatch(self._ledger.release(aggregate))
+            if self._tail:
+                self._advance()
+
+    def _close(self) -> None:
+        self._intake.close()
+
+    # -- the tail ---------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Admit what the reader brought, up to a barrier: before it everything in flight is settled first."""
+        while self._tail:
+            if self._tail[0].barrier is not None and not self._ledger.idle():
+                return
+            transactions = [self._tail.popleft()]
+            events = len(transactions[0].events)
+            while self._tail and self._tail[0].barrier is None and events < self._batch:
+                events += len(self._tail[0].events)
+                transactions.append(self._tail.popleft())
+            read = [event for transaction in transactions for event in transaction.events]
+            envelopes = self._ledger.admit(transactions)
+            if len(envelopes) < len(read):
+                self._give_back_doubles(read, envelopes)
+            if envelopes or self._intake.catching_up:
+                go, dropped = self._intake.sift(envelopes)
+                self._skip(dropped)
+                self._dispatch(go)
+
+    def _give_back_doubles(self, read: Iterable[Event], admitted: Iterable[Envelope]) -> None:
+        """What the ledger held already takes its room only once."""
+        known = {id(envelope.event) for envelope in admitted}
+        doubles = [event for event in read if id(event) not in known]
+        self._budget.give_back(len(doubles), sum(e.size for e in doubles))
+
+    def _skip(self, envelopes: Sequence[Envelope]) -> None:
+        for envelope in envelopes:
+            self._ledger.skip(envelope)
+        if envelopes:
+            self._metrics.events["skipped"].inc(len(envelopes))
+            self._budget.give_back(len(envelopes), sum(e.size for e in envelopes))
+
+    def _dispatch(self, envelopes: list[Envelope]) -> None:
+        """Tail events that are pending, in stream order: behind a block they are parked or wait, else they go."""
+        free: list[Envelope] = []
+        for envelope in envelopes:
+            block = self._ledger.blocks(envelope.event)
+            if block is None:
+                free.append(envelope)
+            else:
+                self._ledger.wait_or_park(envelope, block)
+        claimed, dropped = self._intake.claim(free)
+        self._skip(dropped)
+        self._publish(claimed)
+
+    # -- the poller's rows ------------------------------------------------------------------------------------
+
+    def _take_queued(self, envelopes: Sequence[Envelope]) -> None:
+        """The rule is checked again: behind a row refused meanwhile, a queued one goes back."""
+        go: list[Envelope] = []
+        for envelope in envelopes:
+            # One by one: a refusal here is what overtakes the next.
+            if self._ledger.overtaken(envelope):
+                self._ledger.put_back(envelope)
+            elif envelope.event.retry_count > envelope.event.max_retries:
+                self._bury(envelope, RecordRefused("skipped", "skipped by a person"))
+            else:
+                self._send(envelope, go)
+        self._ledger.hand(go, time.monotonic())
+
+    # -- to Kafka ---------------------------------------------------------------------------------------------
+
+    def _publish(self, envelopes: list[Envelope]) -> None:
+        handed: list[Envelope] = []
+        for envelope in envelopes:
+            block = self._ledger.blocks(envelope.event)
+            if block is None:
+                self._send(envelope, handed)
+            elif envelope.sending:
+                self._ledger.put_back(envelope)
+            else:
+                self._ledger.wait_or_park(envelope, block)
+        if handed:
+            self._ledger.hand(handed, time.monotonic())
+
+    def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
+        """Hand one record over, or refuse it by what can be known before."""
+        try:
+            record = self._router.record(envelope.event)
+            record.token = envelope
+            refusal = self._publisher.refusal(record)
+        except RecordRefused as error:
+            self._refuse(envelope, error)
+            return
+        if refusal is not None:
+            self._refuse(envelope, refusal)
+            return
+        self._lease.check()
+        self._publisher.send(record)
+        handed.append(envelope)
+        if envelope.event.retry_count:
+            self._metrics.retries.inc()
+
+    def _delivered(self, deliveries: Sequence[Delivery]) -> None:
+        acknowledged: list[Envelope] = []
+        for token, error in deliveries:
+            assert isinstance(token, Envelope)
+            envelope = token
+            if error is None:
+                acknowledged.append(envelope)
+            elif isinstance(error, Hold):
+                raise error
+            elif envelope.stage is Stage.DYING:
+                self._alerts.alert(
+                    "dead_letter_refused",
+                    f"the dead letter of event {envelope.event.event_id} was refused ({error.name}); its row keeps it",
+                )
+                self._ledger.bury(envelope)
+            else:
+                self._metrics.reordered.inc(self._ledger.successors_out(envelope))
+                self._refuse(envelope, error)
+        self._observe(acknowledged)
+        self._ledger.acknowledge(acknowledged)
+
+    def _observe(self, acknowledged: Sequence[Envelope]) -> None:
+        now = time.time() * 1000
+        observe = self._metrics.delivery_seconds.observe
+        for envelope in acknowledged:
+            committed = envelope.event.committed_at
+            if committed is not None:
+                observe(max(0.0, (now - committed) / 1000))
+
+    # -- failures ---------------------------------------------------------------------------------------------
+
+    def _refuse(self, envelope: Envelope, error: RecordRefused) -> None:
+        event = envelope.event
+        wait = self._retries.wait(event.retry_count, event.max_retries, random.random)
+        if wait is None:
+            self._bury(envelope, error)
+        else:
+            self._ledger.refuse(envelope, error, wait)
+            self._alerts.alert(
+                "event_failed",
+                f"event {event.event_id} of {event.table} was refused ({error.name}); next try in {wait} s",
+                topic=event.aggregate_type,
+            )
+
+    def _bury(self, envelope: Envelope, error: RecordRefused) -> None:
+        """Retries are used up: the dead letter first, the row after its acknowledgement."""
+        event = envelope.event
+        self._ledger.refuse(envelope, error, None)
+        self._alerts.alert(
+            "event_dead",
+            f"event {event.event_id} of {event.table} (id {event.id}) is dead after"
+            f" {event.retry_count + 1} attempts: {error}",
+            topic=event.aggregate_type,
+        )
+        letter, refusal = self._dead_letter(envelope, error, self._max_record_bytes)
+        if refusal is not None and refusal.name == MESSAGE_TOO_LARGE:
+            letter, refusal = self._dead_letter(envelope, error, 0)
+        if refusal is not None:
+            self._alerts.alert(
+                "dead_letter_refused",
+                f"no dead letter can be written for event {event.event_id} ({refusal.name}); the row keeps the event",
+            )
+            self._ledger.bury(envelope)
+            return
+        self._lease.check()
+        self._publisher.send(letter)
+
+    def _dead_letter(
+        self, envelope: Envelope, error: RecordRefused, max_bytes: int
+    ) -> tuple[Record, RecordRefused | None]:
+        """The letter, without its value above max_bytes, and why it would be refused."""
+        event = envelope.event
+        try:
+            topic = self._router.record(event).topic
+        except RecordRefused:
+            topic = ""  # no topic could be made for it
+        letter = self._router.dead_letter(event, error, event.retry_count + 1, topic, max_bytes)
+        letter.token = envelope
+        return letter, self._publisher.refusal(letter)

@@ -1,0 +1,380 @@
+"""The poller's thread: due retries, parked rows, rows the tail never saw, rows left at 1; it also frees aggregates.
+
+Owns its SQL session. A row it takes goes 0/3 → 1 in a fenced transaction and then to the relay thread, never to
+Kafka from here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pymysql.err import MySQLError
+
+from cdc_outbox.model import Aggregate, Event, Position, TableName
+from cdc_outbox.mysql.checkpoint import Fence, retention_left, server_position
+from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row
+from cdc_outbox.mysql.session import Session, is_retriable
+from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
+from cdc_outbox.relay.pipeline import Freed, Queued
+from cdc_outbox.relay.worker import Worker
+
+if TYPE_CHECKING:
+    from cdc_outbox.mysql.leadership import Lease
+    from cdc_outbox.ops.log import Alerts
+    from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.budget import Budget
+
+logger = logging.getLogger(__name__)
+
+SWEEP_INTERVAL = 10.0
+"""Seconds between two listings of pending rows."""
+
+COUNT_INTERVAL = 15.0
+"""Seconds between counts of parked and dead rows for the metrics."""
+
+PAGE = 1000
+"""Pending rows noted at a time."""
+
+PATIENCE = 30.0
+"""Seconds after which a watermark that the stream has not passed is taken anew (a GTID owned and rolled back)."""
+
+FEW = 100
+"""Stuck rows of an aggregate up to which its new tail events wait in memory for the pass that frees it."""
+
+RESERVE = 10
+"""The tail may fill the budget: one part in so many stays the poller's."""
+
+BUSY_WAIT = 0.02
+"""Seconds between passes while blocked aggregates are being worked off; doubles while nothing changes."""
+
+
+class Poller(Worker):
+    """One pass looks at all tables. bootstrap: sweep everything pending first, then call on_swept once."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        fence: Fence,
+        tables: Mapping[TableName, OutboxTable],
+        ledger: InFlight,
+        budget: Budget,
+        lease: Lease,
+        metrics: Metrics,
+        alerts: Alerts,
+        submit: Callable[[Queued | Freed], None],
+        batch: int,
+        poll_interval: float,
+        sending_timeout: float,
+        watermark: Position,
+        bootstrap: bool,
+        on_swept: Callable[[Position], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__("poller", on_failure)
+        self._session = session
+        self._fence = fence
+        self._tables = tables
+        self._ledger = ledger
+        self._budget = budget
+        self._lease = lease
+        self._metrics = metrics
+        self._alerts = alerts
+        self._submit = submit
+        self._batch = batch
+        self._poll_interval = poll_interval
+        self._sending_timeout = sending_timeout
+        self._bootstrap = bootstrap
+        self._on_swept = on_swept
+        self._notes: dict[TableName, list[Row]] = {}
+        self._above: dict[TableName, int] = {}
+        self._watermark: Position | None = watermark
+        self._watermark_at = time.monotonic()
+        self._listed_at = time.monotonic()
+        self._counted_at = 0.0
+        self._looked_at = time.monotonic()
+        self._look_every = min(SWEEP_INTERVAL, sending_timeout / 2)
+        self._foreign: dict[RowKey, tuple[Aggregate, object, float]] = {}
+
+    def _run(self) -> None:
+        if self._bootstrap:
+            self._sweep_everything()
+            if self._stop.is_set():
+                return
+            self._on_swept(server_position(self._session))
+        wait = self._poll_interval
+        while not self._stop.is_set():
+            self._lease.check()
+            try:
+                changed, busy = self._pass()
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+                changed, busy = False, True
+            if changed:
+                wait = BUSY_WAIT
+                continue
+            wait = min(wait * 2, self._poll_interval) if busy else self._poll_interval
+            self._stop.wait(wait)
+
+    def _close(self) -> None:
+        self._session.close()
+
+    # -- a pass -----------------------------------------------------------------------------------------------
+
+    def _pass(self) -> tuple[bool, bool]:
+        """(something changed, blocked aggregates are being worked off)."""
+        quiet = self._ledger.begin_pass()
+        changed = False
+        look = time.monotonic() - self._looked_at >= self._look_every
+        if look:
+            self._looked_at = time.monotonic()
+        later: set[Aggregate] = set()
+        for table in self._tables.values():
+            retry, parked, sending = table.due_or_stuck(self._session)
+            if self._ledger.blocked or retry or parked:
+                later.update(table.failed_aggregates(self._session))
+            if retry or parked:
+                changed |= self._take_due(table, later)
+            if sending and look:
+                self._look_at_sending(table)
+        busy = False
+        if self._ledger.blocked:
+            freed, busy = self._free(quiet, later)
+            changed |= freed
+        changed |= self._sweep()
+        if time.monotonic() - self._counted_at >= COUNT_INTERVAL:
+            self._count()
+        return changed, busy
+
+    def _count(self) -> None:
+        """The gauges that only the tables know."""
+        self._counted_at = time.monotonic()
+        waiting = [table.waiting(self._session) for table in self._tables.values()]
+        self._metrics.parked_events.set(sum(parked for parked, _ in waiting))
+        self._metrics.dead_events.set(sum(dead for _, dead in waiting))
+        oldest = self._ledger.oldest_commit()
+        left = retention_left(self._session, 0 if oldest is None else time.time() - oldest / 1000)
+        if left is not None:
+            self._metrics.binlog_retention_left_seconds.set(left)
+
+    def _take_due(self, table: OutboxTable, later: set[Aggregate]) -> bool:
+        """Claim rows whose time has come, in id order, and queue them."""
+        room = self._room()
+        if room is None:
+            return False
+        with self._session.transaction():
+            self._fence.check(self._session)
+            candidates = _fitting(table.due(self._session, room[0], later), room[1])
+            queued = self._queue(table, candidates)
+            rows = _rows(queued)
+            if rows and table.claim_due(self._session, rows) != len(rows):
+                raise AssertionError("locked rows changed under us")
+        self._hand_on(table, queued)
+        return bool(queued)
+
+    def _room(self) -> tuple[int, int] | None:
+        """(rows, bytes) that may be taken now; a tail that fills the budget leaves the poller its share."""
+        events, size = self._budget.free()
+        if not self._ledger.held_by_poller:
+            events = max(events, self._budget.max_events // RESERVE)
+            size = max(size, self._budget.max_bytes // RESERVE)
+        return (min(events, self._batch), size) if events > 0 and size > 0 else None
+
+    def _queue(self, table: OutboxTable, candidates: Sequence[Candidate]) -> list[Envelope]:
+        """Of these rows those whose earlier rows are all sent, dead or handed over, entered in the ledger."""
+        if not candidates:
+            return []
+        events = [candidate.event for candidate in candidates]
+        earlier: dict[Aggregate, deque[Row]] = defaultdict(deque)
+        if self._ledger.ordered:
+            aggregates = {event.aggregate for event in events}
+            for aggregate, row in sorted(
+                table.open_before(self._session, events[-1].id, aggregates), key=lambda one: one[1][0]
+            ):
+                earlier[aggregate].append(row)
+        stopped: set[Aggregate] = set()
+
+        def passable(event: Event) -> bool:
+            aggregate = event.aggregate
+            rows = earlier[aggregate]
+            while aggregate not in stopped and rows and rows[0][0] < event.id:
+                if not self._ledger.handed_over((table.name, *rows.popleft())):
+                    stopped.add(aggregate)
+            return aggregate not in stopped
+
+        return self._ledger.queue(events, passable)
+
+    def _hand_on(self, table: OutboxTable, queued: Sequence[Envelope]) -> None:
+        """Read the payloads of claimed rows and give them to the relay thread."""
+        if not queued:
+            return
+        full = table.fetch(self._session, [envelope.event.id for envelope in queued])
+        present: list[Envelope] = []
+        for envelope in queued:
+            event = full.get(envelope.event.id)
+            if event is None or event.event_id != envelope.event.event_id:
+                self._ledger.skip(envelope)
+                continue
+            envelope.load(event)
+            present.append(envelope)
+        self._budget.add(len(present), sum(envelope.size for envelope in present))
+        self._submit(Queued(present))
+
+    # -- freeing aggregates -----------------------------------------------------------------------------------
+
+    def _free(self, quiet: Sequence[Aggregate], later: set[Aggregate]) -> tuple[bool, bool]:
+        """Release the quiet aggregates of which nothing is failed, parked or at 1. (some freed, some worked off)."""
+        blocked = [a for a in self._ledger.blocked_aggregates() if a not in later]
+        stuck: dict[Aggregate, int] = {}
+        for table in self._tables.values():
+            stuck.update(table.stuck(self._session, [a for a in blocked if a[0] == table.name]))
+        foreign = {aggregate for aggregate, _, _ in self._foreign.values()}
+        self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
+        free = [a for a in quiet if a not in later and a not in stuck]
+        if free:
+            self._submit(Freed(free))
+        return bool(free), bool(blocked)
+
+    # -- rows left at 1 ---------------------------------------------------------------------------------------
+
+    def _look_at_sending(self, table: OutboxTable) -> None:
+        """Rows at 1 that are not ours block; unchanged for the sending timeout they become due retries."""
+        now = time.monotonic()
+        seen: dict[RowKey, tuple[Aggregate, object, float]] = {}
+        abandoned: list[Row] = []
+        for aggregate, row, updated in table.sending(self._session, self._budget.max_events + PAGE):
+            key = (table.name, *row)
+            if self._ledger.holds(key):
+                continue
+            self._ledger.block([aggregate])
+            before = self._foreign.get(key)
+            since = before[2] if before is not None and before[1] == updated else now
+            seen[key] = (aggregate, updated, since)
+            if now - since >= self._sending_timeout:
+                abandoned.append(row)
+        self._foreign = {k: v for k, v in self._foreign.items() if k[0] != table.name} | seen
+        if abandoned:
+            with self._session.transaction():
+                self._fence.check(self._session)
+                count = table.release_abandoned(self._session, abandoned, self._sending_timeout)
+            if count:
+                self._alerts.alert(
+                    "sending_abandoned",
+                    f"{count} rows of {table.name} stood at 1 for {self._sending_timeout:g} s; they are retried",
+                )
+
+    # -- the sweep: pending rows that the tail never saw ------------------------------------------------------
+
+    def _sweep_due(self) -> bool:
+        return self._watermark is None and time.monotonic() - self._listed_at >= SWEEP_INTERVAL
+
+    def _sweep(self) -> bool:
+        """Note what is pending, take the server's position, wait for the stream to pass it; the rest was missed.
+
+        No clock decides, and no listing begins while the stream is behind the last watermark.
+        """
+        if self._watermark is not None:
+            if not self._ledger.streamed_past(self._watermark):
+                if time.monotonic() - self._watermark_at > PATIENCE:
+                    self._take_watermark()
+                return False
+            self._watermark = None
+            notes, self._notes = self._notes, {}
+            return sum(self._take_missed(self._tables[name], rows) for name, rows in notes.items()) > 0
+        if any(self._above.values()) or self._sweep_due():
+            self._note_pending()
+        return False
+
+    def _note_pending(self) -> None:
+        self._listed_at = time.monotonic()
+        for name, table in self._tables.items():
+            above = self._above.get(name, 0)
+            rows = table.pending_page(self._session, above, table.highest_id(self._session), PAGE)
+            self._above[name] = rows[-1][0] if len(rows) == PAGE else 0
+            self._notes[name] = [row for row in rows if not self._ledger.holds((name, *row))]
+        if any(self._notes.values()):
+            self._take_watermark()
+
+    def _take_watermark(self) -> None:
+        self._watermark = server_position(self._session)
+        self._watermark_at = time.monotonic()
+
+    def _take_missed(self, table: OutboxTable, rows: Sequence[Row]) -> bool:
+        """Hand over or park those of the rows that are still pending and that nobody has in hand."""
+        left = [id for id, event_id in rows if not self._ledger.holds((table.name, id, event_id))]
+        found = False
+        while left and not self._stop.is_set():
+            self._lease.check()
+            room = self._room()
+            if room is None:
+                self._stop.wait(BUSY_WAIT)
+                continue
+            last = self._take_pending(table, left[: room[0]], room[1])
+            found = found or last is not None
+            left = left[room[0] :] if last is None else [id for id in left if id > last]
+        return found
+
+    def _take_pending(self, table: OutboxTable, ids: Sequence[int], room: int) -> int | None:
+        """Deal with the first of these rows that have room; gives the last id dealt with, None: none is pending."""
+        with self._session.transaction():
+            self._fence.check(self._session)
+            pending = table.pending_rows(self._session, ids)
+            candidates = _fitting([c for c in pending if not self._ledger.holds(c.event.key)], room)
+            queued = self._queue(table, candidates)
+            claimed = _rows(queued)
+            if claimed:
+                table.mark_sending(self._session, claimed)
+            taken = {envelope.event.key for envelope in queued}
+            # What may not go yet is parked: left at 0 it would block nothing after a restart.
+            waiting = [c.event for c in candidates if c.event.key not in taken]
+            if waiting:
+                self._ledger.block({event.aggregate for event in waiting})
+                table.park(self._session, [(event.id, event.event_id) for event in waiting])
+        self._hand_on(table, queued)
+        return candidates[-1].event.id if candidates else None
+
+    def _sweep_everything(self) -> None:
+        """The bootstrap: all that is pending now, in id order; returns once it is handed over or blocks."""
+        for name, table in self._tables.items():
+            self._wait_for_commits(table)
+            top, above = table.highest_id(self._session), 0
+            while not self._stop.is_set():
+                rows = table.pending_page(self._session, above, top, PAGE)
+                if not rows:
+                    break
+                above = rows[-1][0]
+                self._take_missed(self._tables[name], rows)
+        while self._ledger.stages()[Stage.QUEUED] and not self._stop.is_set():
+            self._lease.check()
+            self._stop.wait(BUSY_WAIT)
+
+    def _wait_for_commits(self, table: OutboxTable) -> None:
+        """The start point may lie behind rows that no SELECT shows yet: an application's open locks are waited for."""
+        while not self._stop.is_set():
+            self._lease.check()
+            try:
+                table.wait_for_commits(self._session)
+                return
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+
+
+def _fitting(candidates: Sequence[Candidate], room: int) -> list[Candidate]:
+    """The first candidates that have room together; one alone always has."""
+    fitting: list[Candidate] = []
+    for candidate in candidates:
+        room -= candidate.payload_size
+        if room < 0 and fitting:
+            break
+        fitting.append(candidate)
+    return fitting
+
+
+def _rows(envelopes: Sequence[Envelope]) -> list[Row]:
+    return [(envelope.event.id, envelope.event.event_id) for envelope in envelopes]

@@ -1,0 +1,362 @@
+"""The life of the process: standby, lead, rebuild, drain, exit. Owns signals, the lock session and the backoff.
+
+Runs on the main thread. Whatever fails anywhere ends up in `_judge`, the one place that decides what a failure means
+for the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from pymysql.err import MySQLError
+
+from cdc_outbox import __version__
+from cdc_outbox.errors import (
+    EXIT_BUG,
+    EXIT_CLEAN,
+    EXIT_FORCED,
+    BinlogLost,
+    CdcOutboxError,
+    Hold,
+    LeadershipLost,
+    Refused,
+    Stopped,
+)
+from cdc_outbox.mysql.leadership import Leadership, boottime
+from cdc_outbox.mysql.preflight import examine_mysql, refusal
+from cdc_outbox.mysql.session import mysql_trouble
+from cdc_outbox.ops.health import HealthServer
+from cdc_outbox.ops.log import Alerts, log_event, log_exception
+from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.relay.backoff import Backoff
+from cdc_outbox.relay.incarnation import Incarnation
+
+if TYPE_CHECKING:
+    from cdc_outbox.config import Settings
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.25
+"""Seconds between looks at pings, holds and gauges."""
+
+SILENCE = 3.0
+"""Seconds without an acknowledgement, with records out and the client in trouble, that are called a hold."""
+
+BUGS = 3
+"""Unclassified errors in a row, without a settled event between them, that end the process."""
+
+
+class Supervisor:
+    """One relay process. `run` returns the exit code."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._failure: BaseException | None = None
+        self._failure_lock = threading.Lock()
+        self._leadership = Leadership(settings)
+        self._metrics = Metrics(settings.name)
+        self._alerts = Alerts(self._metrics.alert)
+        self._backoff = Backoff(0.1, 1.0)
+        self._bugs = 0
+        self._has_led = False
+        self._binlog_lost = False
+        self._holds: set[str] = set()
+        self._state = "starting"
+        self._last_error: str | None = None
+
+    def run(self) -> int:
+        """Relay until a signal or an error that a person must deal with; raises the latter."""
+        http = HealthServer(self._settings.http, self._metrics, self.ready) if self._settings.http else None
+        with self._signals():
+            log_event(
+                logger,
+                logging.INFO,
+                "starting",
+                f"cdc-outbox {__version__}, relay {self._settings.name!r}",
+                pid=os.getpid(),
+            )
+            if http is not None:
+                http.start()
+            try:
+                self._attempt(self._check_server)
+                while not self._stopping.is_set():
+                    self._attempt(self._lead)
+            finally:
+                self._leadership.close()
+                self._alerts.flush(everything=True)
+                if http is not None:
+                    http.stop()
+        log_event(
+            logger,
+            logging.INFO,
+            "stopped",
+            "The relay has stopped; what is left is taken up at the next start",
+        )
+        return EXIT_CLEAN
+
+    def ready(self) -> tuple[bool, str]:
+        """For /readyz: leading and flowing, or a healthy standby."""
+        if self._holds:
+            return False, "holding: " + ", ".join(sorted(self._holds))
+        return self._state in {"leader", "standby"}, self._state
+
+    # -- signals ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask to stop, a second one forces; the handlers found are put back."""
+        before = {one: signal.signal(one, self._on_signal) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping.is_set():
+            os.write(sys.stderr.fileno(), b"cdc-outbox: forced to stop; records in flight may be sent again\n")
+            os._exit(EXIT_FORCED)
+        self._stopping.set()
+        self._wake.set()
+
+    # -- attempts and what their failures mean ----------------------------------------------------------------
+
+    def _attempt(self, what: Callable[[], None]) -> None:
+        """Do it; after an outage wait and do it again, until it returns or the relay is asked to stop."""
+        while not self._stopping.is_set():
+            try:
+                what()
+                return
+            except Stopped:
+                return
+            except Exception as error:
+                self._judge(error)
+                self._wait(self._backoff.next())
+
+    def _wait(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+    def _judge(self, error: Exception) -> None:
+        """Return: the relay waits and tries again. Raise: it ends, with the error's exit code."""
+        known: BaseException = error
+        if isinstance(error, (MySQLError, OSError)):
+            known = mysql_trouble(error, self._settings.mysql)
+            if isinstance(known, Refused) and self._has_led:
+                known = Hold(known.message, reason="mysql", hint=known.hint)
+        if isinstance(known, LeadershipLost):
+            self._leadership.close()
+            log_event(logger, logging.WARNING, "leadership_lost", str(known))
+        elif isinstance(known, BinlogLost):
+            if self._settings.binlog.on_purged == "stop":
+                raise known
+            self._binlog_lost = True
+        elif isinstance(known, Hold):
+            self._hold(known.reason, str(known))
+        elif isinstance(known, CdcOutboxError):
+            raise known
+        else:
+            self._bug(error)
+        self._last_error = str(known)
+
+    def _bug(self, error: Exception) -> None:
+        self._bugs += 1
+        try:
+            raise error
+        except Exception:
+            log_exception(
+                logger,
+                "unexpected_error",
+                f"Unexpected {type(error).__name__}; the relay starts again inside",
+            )
+        self._metrics.alert("unexpected_error")
+        if self._bugs >= BUGS:
+            raise CdcOutboxError(
+                f"the same start failed {BUGS} times without progress, last with {type(error).__name__}: {error}",
+                hint="please report the traceback above",
+            ) from error
+
+    def _hold(self, reason: str, why: str) -> None:
+        if reason not in self._holds:
+            self._holds.add(reason)
+            self._alerts.alert("hold", f"Holding, nothing is lost and no retry spent: {why}", topic=reason)
+        self._metrics.hold(reason, True)
+        self._last_error = why
+
+    def _flowing(self) -> None:
+        for reason in self._holds:
+            self._metrics.hold(reason, False)
+            log_event(logger, logging.INFO, "recovered", f"{reason} is back; events flow again", reason=reason)
+        self._holds.clear()
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def _check_server(self) -> None:
+        """The preflight of `start`: an unreachable server is an outage, anything else wrong a refusal."""
+        findings = examine_mysql(self._settings)
+        for finding in findings:
+            if finding.level == "warning":
+                log_event(
+                    logger,
+                    logging.WARNING,
+                    "preflight",
+                    f"{finding.found}: {finding.why}",
+                    check=finding.check,
+                )
+        refused = refusal(findings)
+        if refused is not None:
+            raise refused
+
+    # -- leading ----------------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Take the lock, run one incarnation until it fails or the relay stops."""
+        if self._leadership.lease.left <= 0 and not self._acquire():
+            return
+        self._leadership.ping()
+        incarnation = Incarnation(self._settings, self._leadership, self._metrics, self._alerts, self._on_failure)
+        self._failure = None
+        self._wake.clear()
+        self._state = "recovering"
+        try:
+            incarnation.begin(binlog_lost=self._binlog_lost)
+            self._binlog_lost = False
+            self._tell(incarnation)
+            self._watch(incarnation)
+            self._drain(incarnation)
+        except BaseException:
+            incarnation.purge()
+            raise
+        finally:
+            ended = incarnation.stop()
+            self._metrics.leader.set(0)
+            self._state = "recovering"
+            if not ended:
+                # A client thread that lives on could publish beside the next incarnation.
+                log_event(logger, logging.ERROR, "threads_left", "A thread did not end in time; the process exits")
+                os._exit(EXIT_BUG)
+
+    def _acquire(self) -> bool:
+        self._state = "standby"
+        held = self._leadership.acquire(self._stopping, self._on_standby)
+        if held:
+            self._flowing()
+        return held
+
+    def _on_standby(self, holder: int) -> None:
+        self._flowing()
+        log_event(
+            logger,
+            logging.INFO,
+            "standby",
+            f"Standby: the relay at MySQL connection {holder} leads; waiting for its lock",
+        )
+
+    def _on_failure(self, error: BaseException) -> None:
+        """A stage failed; called on its thread. The first failure counts, the others follow from it."""
+        with self._failure_lock:
+            if self._failure is None:
+                self._failure = error
+        self._wake.set()
+
+    def _tell(self, incarnation: Incarnation) -> None:
+        settings, recovered = self._settings, incarnation.recovered
+        assert recovered is not None
+        mysql = settings.mysql
+        whole = ", ".join(str(table) for table in settings.table_names)
+        mode = "GTID" if recovered.start.gtid_set is not None else "file and offset"
+        begin = "a sweep of everything pending, then the binlog from" if recovered.bootstrap else "the binlog from"
+        for event, line in (
+            (
+                "connected_mysql",
+                f"MySQL {mysql.host}:{mysql.port} as {mysql.user}, server {self._leadership.server_uuid}",
+            ),
+            ("connected_kafka", f"Kafka {settings.kafka.bootstrap_servers} by {incarnation.publisher_name}"),
+            ("tables", f"{whole} to topic {settings.kafka.topic}, claim: {settings.outbox.claim}"),
+            ("reading", f"Reading {begin} {recovered.start or 'its beginning'} ({mode})"),
+            (
+                "leader",
+                f"This relay leads {settings.name!r} (MySQL connection {self._leadership.session.thread_id})",
+            ),
+        ):
+            log_event(logger, logging.INFO, event, line)
+        self._has_led = True
+        self._state = "leader"
+        self._metrics.leader.set(1)
+        incarnation.report("leader", self._last_error)
+
+    def _watch(self, incarnation: Incarnation) -> None:
+        """Ping, look for failures and holds, until asked to stop."""
+        ping_every = self._settings.leadership_timeout / 3
+        pinged = boottime()
+        while not self._stopping.is_set():
+            self._wake.wait(TICK)
+            self._raise_failure()
+            if boottime() - pinged >= ping_every:
+                pinged = boottime()
+                self._leadership.ping()
+            self._look(incarnation)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _look(self, incarnation: Incarnation) -> None:
+        """Gauges, holds, progress."""
+        ledger = incarnation.ledger
+        self._metrics.in_flight.set(len(ledger))
+        self._metrics.blocked_aggregates.set(ledger.blocked)
+        oldest = ledger.oldest_commit()
+        self._metrics.lag_seconds.set(0 if oldest is None else max(0.0, time.time() - oldest / 1000))
+        self._alerts.flush()
+        trouble = incarnation.trouble
+        if trouble is not None and len(ledger):
+            if "kafka" not in self._holds:
+                self._hold("kafka", trouble)
+                incarnation.report("holding", trouble)
+        elif self._holds:
+            self._flowing()
+            incarnation.report("leader", self._last_error)
+        if ledger.settled and not incarnation.progressed:
+            incarnation.progressed = True
+            self._bugs = 0
+            self._backoff.reset()
+
+    def _drain(self, incarnation: Incarnation) -> None:
+        """Asked to stop: take nothing new, let what is in flight be acknowledged and written."""
+        self._state = "stopping"
+        incarnation.stop_taking()
+        deadline = boottime() + self._settings.limits.shutdown_timeout
+        log_event(
+            logger,
+            logging.INFO,
+            "draining",
+            "Stopping: what is in flight is finished first; a second signal forces",
+        )
+        ping_every = self._settings.leadership_timeout / 3
+        pinged = boottime()
+        while not incarnation.drained() and boottime() < deadline:
+            self._raise_failure()
+            time.sleep(0.02)
+            if boottime() - pinged >= ping_every:
+                pinged = boottime()
+                self._leadership.ping()
+        if not incarnation.drained():
+            log_event(
+                logger,
+                logging.WARNING,
+                "drain_timeout",
+                f"{len(incarnation.ledger)} events were not acknowledged in limits.shutdown_timeout; they stay pending",
+            )
+            incarnation.purge()
+        incarnation.report("stopped", self._last_error)

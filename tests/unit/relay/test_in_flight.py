@@ -1,0 +1,215 @@
+"""The ledger without a server: positions, blocks, outcomes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_outbox.errors import RecordRefused
+from cdc_outbox.gtid import GtidRange, GtidSet
+from cdc_outbox.model import Event, Position, TableName, Transaction
+from cdc_outbox.relay.in_flight import InFlight, Stage
+
+TABLE = TableName("shop", "outbox_event")
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+REFUSED = RecordRefused("MESSAGE_TOO_LARGE")
+
+
+def event(id: int, aggregate: str = "a", **columns: object) -> Event:
+    return Event(TABLE, id, f"e{id}", "order", aggregate, "OrderPlaced", b"{}", **columns)  # type: ignore[arg-type]
+
+
+def transaction(number: int, *events: Event, end: bool = True) -> Transaction:
+    return Transaction(
+        list(events), ("binlog.000001", number * 100) if end else None, [GtidRange(UUID, number, number)]
+    )
+
+
+def ledger() -> InFlight:
+    return InFlight(Position("binlog.000001", 4, GtidSet()))
+
+
+def settle(book: InFlight, batch: list) -> Position:  # type: ignore[type-arg]
+    progress = book.propose(batch)
+    book.settle(batch, progress)
+    return progress.position
+
+
+def test_position_is_the_settled_prefix() -> None:
+    book = ledger()
+    one, two, three = book.admit([transaction(n, event(n)) for n in (1, 2, 3)])
+    book.hand([one, two, three], now=0)
+    book.acknowledge([three, one])
+    assert settle(book, book.take_outcomes(10)).offset == 100
+    book.acknowledge([two])
+    position = settle(book, book.take_outcomes(10))
+    assert position.offset == 300
+    assert str(position) == f"{UUID}:1-3"
+
+
+def test_position_stands_only_at_transaction_ends() -> None:
+    book = ledger()
+    first, second = book.admit([transaction(1, event(1), end=False), transaction(1, event(2))])
+    book.hand([first, second], now=0)
+    book.acknowledge([first])
+    assert settle(book, book.take_outcomes(10)).offset == 4, "a chunk's end is no place to resume"
+    book.acknowledge([second])
+    assert settle(book, book.take_outcomes(10)).offset == 100
+
+
+def test_other_traffic_moves_the_position_only_behind_what_is_settled() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1)), transaction(2)])
+    assert book.propose([]).position.offset == 4
+    book.hand([one], now=0)
+    book.acknowledge([one])
+    assert settle(book, book.take_outcomes(10)).offset == 200
+
+
+def test_retract_gives_a_failed_write_back() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1))])
+    book.hand([one], now=0)
+    book.acknowledge([one])
+    batch = book.take_outcomes(10)
+    assert book.propose(batch).position.offset == 100
+    book.retract(batch)
+    assert book.propose([]).position.offset == 4
+    assert book.holds(one.event.key)
+
+
+def test_a_refusal_blocks_its_aggregate_and_no_other() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1))])
+    book.refuse(one, REFUSED, retry_in=10)
+    assert book.blocks(event(2)) is not None
+    assert book.blocks(event(3, "b")) is None
+
+
+def test_aggregates_are_compared_as_they_are() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1, "A1"))])
+    book.refuse(one, REFUSED, retry_in=10)
+    assert book.blocks(event(2, "a1")) is None
+
+
+def test_a_pass_frees_only_what_nothing_touched_since() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1))])
+    book.refuse(one, REFUSED, retry_in=10)
+    assert book.begin_pass() == [], "the refusal is not written yet"
+    settle(book, book.take_outcomes(10))
+    (aggregate,) = book.begin_pass()
+    (two,) = book.admit([transaction(2, event(2))])
+    block = book.blocks(two.event)
+    assert block is not None
+    assert book.wait_or_park(two, block) is Stage.PARKING
+    book.release(aggregate)
+    assert book.blocks(event(3)) is not None, "parked since the pass began: c03 of the model"
+    settle(book, book.take_outcomes(10))
+    book.begin_pass()
+    book.release(aggregate)
+    assert book.blocks(event(3)) is None
+
+
+def test_draining_keeps_new_events_in_memory_and_a_refusal_parks_them() -> None:
+    book = ledger()
+    aggregate = event(1).aggregate
+    book.block([aggregate])
+    book.begin_pass()
+    book.drain({aggregate})
+    two, three = book.admit([transaction(2, event(2)), transaction(3, event(3))])
+    block = book.blocks(two.event)
+    assert block is not None
+    assert book.wait_or_park(two, block) is Stage.WAITING
+    assert book.release(aggregate) == [two]
+    book.block([aggregate])
+    block = book.blocks(three.event)
+    assert block is not None
+    book.drain({aggregate})
+    book.wait_or_park(three, block)
+    (queued,) = book.queue([event(1)], lambda _: True)
+    book.refuse(queued, REFUSED, retry_in=1)
+    assert three.stage is Stage.PARKING
+
+
+def test_a_queued_row_is_overtaken_by_a_refusal() -> None:
+    book = ledger()
+    first, second = book.queue([event(1), event(2)], lambda _: True)
+    assert not book.overtaken(second)
+    book.refuse(first, REFUSED, retry_in=1)
+    assert book.overtaken(second), "c22 of the model"
+
+
+def test_a_row_refused_before_lets_nobody_pass_until_acknowledged() -> None:
+    book = ledger()
+    (retry,) = book.queue([event(1, retry_count=1)], lambda _: True)
+    book.hand([retry], now=0)
+    assert not book.handed_over(retry.event.key)
+    book.acknowledge([retry])
+    assert book.handed_over(retry.event.key)
+
+
+def test_slow_gives_what_is_still_out_once() -> None:
+    book = ledger()
+    one, two = book.admit([transaction(1, event(1)), transaction(2, event(2))])
+    book.hand([one, two], now=10.0)
+    book.acknowledge([one])
+    assert book.slow(handed_before=9.0) == []
+    assert book.slow(handed_before=10.5) == [two]
+    assert book.slow(handed_before=10.5) == []
+
+
+def test_an_event_is_held_once() -> None:
+    book = ledger()
+    (queued,) = book.queue([event(1)], lambda _: True)
+    assert book.admit([transaction(1, event(1))]) == []
+    assert book.holds(queued.event.key)
+
+
+def test_without_ordering_nothing_is_blocked() -> None:
+    book = InFlight(Position("binlog.000001", 4), ordered=False)
+    (one,) = book.admit([transaction(1, event(1))])
+    book.refuse(one, REFUSED, retry_in=10)
+    assert book.blocks(event(2)) is None
+
+
+STEPS = st.lists(st.integers(min_value=0, max_value=10_000), min_size=1, max_size=120)
+
+
+@given(sizes=st.lists(st.integers(min_value=0, max_value=4), min_size=1, max_size=20), steps=STEPS)
+@settings(max_examples=200, deadline=None)
+def test_position_never_passes_an_unsettled_event(sizes: list[int], steps: list[int]) -> None:
+    """Whatever the order of acknowledgements and batches: everything before the position is settled, and in the end
+    the position is the end of the stream."""
+    book = ledger()
+    ends: dict[int, int] = {}
+    transactions = []
+    number = 0
+    for at, size in enumerate(sizes, start=1):
+        events = []
+        for _ in range(size):
+            number += 1
+            ends[number] = at * 100
+            events.append(event(number, f"a{number % 3}"))
+        transactions.append(transaction(at, *events))
+    out = book.admit(transactions)
+    book.hand(list(out), now=0)
+    unsettled = {envelope.event.id for envelope in out}
+    out = list(out)
+    for step in steps:
+        if out and step % 2:
+            book.acknowledge([out.pop(step % len(out))])
+        batch = book.take_outcomes(step % 4)
+        progress = book.propose(batch)
+        if step % 5 == 0:
+            book.retract(batch)
+            progress = book.propose(batch)
+        book.settle(batch, progress)
+        unsettled -= {envelope.event.id for envelope in batch}
+        assert all(ends[id] > book.resumable.offset for id in unsettled)
+    book.acknowledge(out)
+    batch = book.take_outcomes(1000)
+    book.settle(batch, book.propose(batch))
+    assert book.resumable.offset == len(sizes) * 100
+    assert book.idle()

@@ -1,0 +1,215 @@
+"""The relay thread with a stub in Kafka's place: what goes out, what is refused, what ends the incarnation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cdc_outbox.config import ColumnSettings, KafkaSettings
+from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
+from cdc_outbox.kafka.publisher import Delivery, Record
+from cdc_outbox.kafka.routing import Router
+from cdc_outbox.model import Event, Position, TableName, Transaction
+from cdc_outbox.mysql.leadership import Lease
+from cdc_outbox.ops.log import Alerts
+from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.relay.budget import Budget
+from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
+from cdc_outbox.relay.pipeline import Pipeline, Queued
+from cdc_outbox.relay.retry import RetryPolicy
+
+TABLE = TableName("shop", "outbox_event")
+
+
+class StubPublisher:
+    """Takes records; refuses the event ids it is told to."""
+
+    name = "stub"
+
+    def __init__(self) -> None:
+        self.sent: list[Record] = []
+        self.refused: dict[str, RecordRefused] = {}
+
+    def refusal(self, record: Record) -> RecordRefused | None:
+        assert isinstance(record.token, Envelope)
+        return None if record.topic == "dead" else self.refused.get(record.token.event.event_id)
+
+    def send(self, record: Record) -> None:
+        self.sent.append(record)
+
+    def purge(self) -> None: ...
+
+    def trouble(self) -> str | None:
+        return None
+
+    def close(self, timeout: float) -> bool:
+        return True
+
+
+class StubIntake:
+    """Lets everything through."""
+
+    catching_up = False
+
+    def sift(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        return envelopes, []
+
+    def claim(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        return envelopes, []
+
+    def close(self) -> None: ...
+
+
+class Bench:
+    """A pipeline on its thread, and everything around it within reach."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.lease = Lease(lambda: self.time)
+        self.lease.renew(0.0, 100.0)
+        self.publisher = StubPublisher()
+        self.ledger = InFlight(Position("binlog.000001", 4))
+        self.budget = Budget(1000, 1 << 20)
+        self.failure: BaseException | None = None
+        self.failed = threading.Event()
+        self.metrics = Metrics("test")
+        kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
+        self.pipeline = Pipeline(
+            publisher=self.publisher,
+            router=Router(ColumnSettings(), kafka),
+            intake=StubIntake(),  # type: ignore[arg-type]
+            ledger=self.ledger,
+            budget=self.budget,
+            lease=self.lease,
+            retries=RetryPolicy((10.0,)),
+            metrics=self.metrics,
+            alerts=Alerts(self.metrics.alert),
+            batch=100,
+            max_record_bytes=1000,
+            on_failure=self._fail,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.failed.set()
+
+    def read(self, *events: Event) -> None:
+        number = len(self.publisher.sent) + 1
+        self.pipeline.tail([Transaction(list(events), ("binlog.000001", number * 100))])
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = threading.Event()
+        for _ in range(1000):
+            if condition():
+                return
+            deadline.wait(0.01)
+        raise AssertionError("not within 10 s")
+
+    def topics(self) -> list[tuple[str, str]]:
+        return [(record.topic, record.token.event.event_id) for record in self.publisher.sent]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    found = Bench()
+    found.pipeline.start()
+    yield found
+    found.pipeline.request_stop()
+    assert found.pipeline.join(10)
+
+
+def event(id: int, aggregate: str = "a", **columns: object) -> Event:
+    return Event(TABLE, id, f"e{id}", "order", aggregate, "OrderPlaced", b"{}", **columns)  # type: ignore[arg-type]
+
+
+def test_events_go_out_in_stream_order(bench: Bench) -> None:
+    bench.read(event(1), event(2, "b"))
+    bench.read(event(3))
+    bench.until(lambda: len(bench.publisher.sent) == 3)
+    assert [one for _, one in bench.topics()] == ["e1", "e2", "e3"]
+
+
+def test_a_refused_event_is_owed_its_retry_and_blocks_its_aggregate(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.read(event(1), event(2), event(3, "b"))
+    bench.until(lambda: bench.ledger.owed == 2)
+    refused, parked = bench.ledger.take_outcomes(10)
+    assert (refused.stage, refused.retry_in, parked.stage) == (Stage.REFUSED, 10, Stage.PARKING)
+    assert bench.topics() == [("outbox.event.order", "e3")]
+
+
+def test_an_event_without_retries_left_is_dead_after_its_letter_is_acknowledged(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.read(event(1, max_retries=0))
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    assert bench.topics() == [("dead", "e1")]
+    assert bench.ledger.owed == 0
+    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, None)])
+    bench.until(lambda: bench.ledger.owed == 1)
+    (dead,) = bench.ledger.take_outcomes(10)
+    assert dead.stage is Stage.DEAD
+
+
+def test_a_refused_dead_letter_leaves_the_event_in_its_row(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.read(event(1, max_retries=0))
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    refusal = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
+    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, refusal)])
+    bench.until(lambda: bench.ledger.owed == 1)
+    (dead,) = bench.ledger.take_outcomes(10)
+    assert dead.stage is Stage.DEAD
+    assert dead.error is not None
+    assert dead.error.name == "MESSAGE_TOO_LARGE"
+
+
+def test_an_unknown_outcome_spends_no_retry(bench: Bench) -> None:
+    """An outage ends the incarnation; what the rows say decides what is sent again."""
+    bench.read(event(1))
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, Hold("timed out", reason="kafka"))])
+    bench.until(lambda: bench.failed.is_set() or bench.ledger.owed > 0)
+    assert isinstance(bench.failure, Hold)
+    assert bench.ledger.owed == 0
+
+
+def test_nothing_is_handed_over_past_the_lease(bench: Bench) -> None:
+    bench.time = 99.5  # the lease ends a second before the server's own deadline
+    bench.read(event(1))
+    bench.until(lambda: bench.failed.is_set() or len(bench.publisher.sent) > 0)
+    assert isinstance(bench.failure, LeadershipLost)
+    assert bench.publisher.sent == []
+
+
+def test_a_barrier_waits_until_everything_before_it_is_settled(bench: Bench) -> None:
+    bench.read(event(1))
+    bench.pipeline.tail([Transaction([], ("binlog.000001", 200), barrier="TRUNCATE outbox_event")])
+    bench.read(event(2))
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, None)])
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert len(bench.publisher.sent) == 1
+    batch = bench.ledger.take_outcomes(10)
+    bench.ledger.settle(batch, bench.ledger.propose(batch))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+
+
+def test_a_queued_row_behind_a_refusal_goes_back(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
+    queued = bench.ledger.queue([event(1), event(2), event(3, "b")], lambda _: True)
+    bench.pipeline.submit(Queued(queued))
+    bench.until(lambda: bench.ledger.owed == 2)
+    refused, put_back = bench.ledger.take_outcomes(10)
+    assert (refused.stage, put_back.stage) == (Stage.REFUSED, Stage.PUT_BACK)
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    assert bench.topics() == [("outbox.event.order", "e3")]
+
+
+def test_a_late_refusal_is_counted_as_reordering(bench: Bench) -> None:
+    bench.read(event(1), event(2))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, RecordRefused("INVALID_RECORD"))])
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert b'cdc_outbox_reordered_total{relay="test"} 1.0' in bench.metrics.text()
