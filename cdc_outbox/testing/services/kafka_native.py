@@ -1,0 +1,135 @@
+"""Apache Kafka run from its jars on this machine's Java: one broker, its own controller (KRaft)."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from cdc_outbox.testing.services.cache import fetched, growing
+from cdc_outbox.testing.services.child import PrivateFolder, finish
+from cdc_outbox.testing.services.endpoint import KafkaEndpoint, free_port
+from cdc_outbox.testing.services.server import START_DEADLINE, NativeServer
+from cdc_outbox.testing.services.system_packages import install_as_root
+from cdc_outbox.testing.services.words import Say, Unavailable
+
+KAFKA_VERSION = "4.4.0"
+JAVA_AT_LEAST = 17
+FETCH_DEADLINE = 600.0
+_EXAMPLE_CLUSTER = "cdcOutboxCdcOutboxCdcQ"  # 16 bytes, base64
+_HERE = Path(__file__).parent
+_OPTIONS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # A broker that was killed may register again only when its old session has run out (9 s by default).
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+def native_kafka(
+    jars: Path, java: str, options: Mapping[str, str | int] | None = None, *, under: Path | None = None
+) -> NativeServer[KafkaEndpoint]:
+    """A broker on a port and a log folder of its own, not yet started. options: of server.properties."""
+    private = PrivateFolder("kafka", under=under)
+    folder = private.path
+    port, controller = free_port(), free_port()
+    chosen = {
+        **_OPTIONS,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "log.dirs": f"{folder}/logs",
+        **{name: str(value) for name, value in (options or {}).items()},
+    }
+    properties = folder / "server.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+    logging = f"-Dlog4j2.configurationFile={_HERE / 'kafka_log.properties'}"
+    call = [java, "-Xmx512m", "-XX:+UseSerialGC", logging, "-cp", f"{jars}/*"]
+    return NativeServer(
+        "kafka",
+        KafkaEndpoint(f"127.0.0.1:{port}"),
+        port=port,
+        folder=private,
+        command=[*call, "kafka.Kafka", str(properties)],
+        prepare=lambda: _format(call, properties, folder / "logs"),
+    )
+
+
+def _format(call: list[str], properties: Path, logs: Path) -> None:
+    """Lay out the log folder: a copy of one formatted before, with a cluster id of its own."""
+
+    def fill(empty: Path) -> None:
+        example = empty / "server.properties"
+        example.write_text(re.sub(r"(?m)^log\.dirs=.*$", f"log.dirs={empty}/logs", properties.read_text()))
+        command = [*call, "kafka.tools.StorageTool", "format", "-t", _EXAMPLE_CLUSTER, "-c", str(example)]
+        done = finish(command, deadline=START_DEADLINE)
+        if done.returncode:
+            raise Unavailable(f"the broker's log folder could not be made:\n{(done.stderr + done.stdout)[-600:]}")
+
+    shutil.copytree(fetched(f"kafka-formatted-{KAFKA_VERSION}", fill) / "logs", logs)
+    meta = logs / "meta.properties"
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    meta.write_text(meta.read_text().replace(_EXAMPLE_CLUSTER, cluster))
+
+
+def java_command(say: Say) -> str:
+    """The path of a Java that runs Kafka; root on Debian or Ubuntu has it installed. Raises Unavailable."""
+    java = _find_java()
+    if java is None:
+        install_as_root(["default-jre-headless"], "Kafka needs Java", say)
+        java = _find_java()
+    if java is None:
+        raise Unavailable("no Java is installed")
+    found = re.search(r'version "(\d+)', finish([java, "-version"], deadline=30).stderr)
+    if found is None or int(found[1]) < JAVA_AT_LEAST:
+        seen = found[1] if found else "unknown"
+        raise Unavailable(f"{java} is version {seen}; {JAVA_AT_LEAST} or later is needed")
+    return java
+
+
+def kafka_jars(say: Say) -> Path:
+    """The folder of Kafka's jars, fetched by Maven, as the user set it up, once. Raises Unavailable."""
+    return fetched(f"kafka-{KAFKA_VERSION}", lambda folder: _fetch_jars(folder, say)) / "libs"
+
+
+def _fetch_jars(folder: Path, say: Say) -> None:
+    if shutil.which("mvn") is None:
+        install_as_root(["maven"], "fetching Kafka needs Maven", say)
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Maven (mvn) is not installed")
+    pom = (_HERE / "kafka_pom.xml").read_text().replace("@KAFKA_VERSION@", KAFKA_VERSION)
+    (folder / "pom.xml").write_text(pom)
+    say(f"Kafka: downloading Apache Kafka {KAFKA_VERSION}, about 60 MB, once")
+    repository = folder / "repository"  # not ~/.m2: nobody else there needs these jars
+    command = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), f"-Dmaven.repo.local={repository}"]
+    with growing(repository, "Kafka: downloading", say):
+        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}/libs"]
+        done = finish([*command, *copy], deadline=FETCH_DEADLINE)
+    shutil.rmtree(repository, ignore_errors=True)
+    if done.returncode or not list(folder.glob("libs/kafka_*.jar")):
+        errors = [line.removeprefix("[ERROR]").strip() for line in done.stdout.splitlines() if "[ERROR]" in line]
+        reason = next((error for error in errors if error), done.stderr.strip()[-300:] or "no reason given")
+        raise Unavailable(f"Maven failed: {reason}")
+
+
+def _find_java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(f"{home}/bin/java", os.X_OK):
+        return f"{home}/bin/java"
+    return shutil.which("java")

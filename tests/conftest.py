@@ -1,0 +1,151 @@
+"""Real services for tests, the --long option, and the check that no test leaves a process behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from cdc_outbox.testing.services import providers
+from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
+from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
+from cdc_outbox.testing.services.server import Server
+from tests.harness.world import World
+
+MakeMySQL = Callable[..., Server[MySQLEndpoint]]
+MakeKafka = Callable[..., Server[KafkaEndpoint]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked long as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes minutes; runs only with --long")
+    os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes; --long runs it"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process that outlives the tests fails the run; it is ended here so that it harms nothing further."""
+    leftovers = end_leftovers(os.environ[SESSION_VARIABLE])
+    if leftovers:
+        lines = "\n".join(f"  {pid}: {command}" for pid, command in leftovers)
+        print(f"\nERROR: tests left these processes running (ended now):\n{lines}", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQLEndpoint]:
+    """A MySQL shared by all tests: row binlog, GTIDs, full metadata; the account may do everything.
+
+    It is never a mock: where no MySQL can be had the test errors with the page of what to install.
+    """
+    found = providers.find_mysql(_say)
+    yield found.endpoint
+    found.remove()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaEndpoint]:
+    """A Kafka shared by all tests; `.bootstrap` is its address. Use topics that begin with `topic_prefix`."""
+    found = providers.find_kafka(_say)
+    yield found.endpoint
+    found.remove()
+
+
+@pytest.fixture
+def make_mysql() -> Iterator[MakeMySQL]:
+    """make_mysql(**mysqld_options) -> a started server that only this test uses.
+
+    For tests that change global settings or stop, kill, pause or restart it: `make_mysql(gtid_mode="OFF",
+    enforce_gtid_consistency="OFF")`. It takes about 5 s.
+    """
+    servers: list[Server[MySQLEndpoint]] = []
+
+    def make(**options: str | int) -> Server[MySQLEndpoint]:
+        servers.append(providers.make_mysql(options, _say))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def make_kafka() -> Iterator[MakeKafka]:
+    """make_kafka({"message.max.bytes": 2000}) -> a started broker that only this test uses; takes about 7 s."""
+    servers: list[Server[KafkaEndpoint]] = []
+
+    def make(options: providers.Options | None = None) -> Server[KafkaEndpoint]:
+        servers.append(providers.make_kafka(options or {}, _say))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def database(mysql_server: MySQLEndpoint) -> Iterator[str]:
+    """The name of a fresh, empty database, dropped after the test."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    _execute(mysql_server, f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    yield name
+    _execute(mysql_server, f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """What this test's topics begin with: no other test has it. Ends in a dot."""
+    return f"t-{uuid.uuid4().hex[:12]}."
+
+
+@pytest.fixture
+def world(
+    mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint, database: str, topic_prefix: str, tmp_path: Path
+) -> Iterator[World]:
+    """A fresh database with its tables, topics of its own; relays started through it are ended at the end."""
+    found = World(
+        host=mysql_server.host,
+        port=mysql_server.port,
+        user=mysql_server.user,
+        password=mysql_server.password,
+        database=database,
+        bootstrap=kafka_broker.bootstrap,
+        prefix=topic_prefix,
+        folder=tmp_path,
+    )
+    found.init()
+    yield found
+    found.close()
+
+
+def _execute(server: MySQLEndpoint, statement: str) -> None:
+    connection = pymysql.connect(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        autocommit=True,
+        connect_timeout=10,
+        read_timeout=60,
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,94 @@
+"""Reading back what is in Kafka: all records of a topic, in partition order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One record as it stands in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+    timestamp: int
+    appended: int | None = None
+
+    @property
+    def event_id(self) -> str:
+        return self.headers["event_id"].decode()
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
+    )
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """The next offset of each partition; none for a topic that does not exist."""
+    consumer = _consumer(bootstrap)
+    try:
+        return _ends(consumer, topic)
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    found = consumer.list_topics(timeout=20).topics.get(topic)
+    if found is None or found.error is not None:
+        return {}
+    return {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+        for partition in found.partitions
+    }
+
+
+def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
+    """Everything in the topic up to its present end, by partition and offset."""
+    consumer = _consumer(bootstrap)
+    try:
+        ends = {partition: end for partition, end in _ends(consumer, topic).items() if end}
+        if not ends:
+            return []
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+        seen: list[Seen] = []
+        left = dict(ends)
+        deadline = time.monotonic() + timeout
+        while left:
+            for message in consumer.consume(5000, 0.5):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                partition, offset = message.partition(), message.offset()
+                seen.append(
+                    Seen(
+                        topic,
+                        partition,
+                        offset,
+                        message.key(),
+                        message.value(),
+                        dict(message.headers() or []),
+                        message.timestamp()[1],
+                    )
+                )
+                if offset + 1 >= ends[partition]:
+                    left.pop(partition, None)
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{topic}: not all read within {timeout:g} s, missing {left}")
+        return sorted(seen, key=lambda one: (one.partition, one.offset))
+    finally:
+        consumer.close()

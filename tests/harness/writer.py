@@ -1,0 +1,99 @@
+"""Writers: threads that commit events as an application would, and note the commit order of each aggregate."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.harness.world import World
+
+
+class Writer:
+    """Commits events to a number of aggregates, each owned by one thread, until stopped or `limit` is reached.
+
+    commits: event ids of each aggregate in commit order; only what was committed for sure.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        threads: int = 2,
+        aggregates: int = 20,
+        limit: int | None = None,
+        rate: float | None = None,
+        seed: int = 1,
+        table: str = "outbox_event",
+    ) -> None:
+        """rate: transactions a second of each thread, None: as fast as it goes."""
+        self._world = world
+        self._table = table
+        self._limit = limit
+        self._pause = 1 / rate if rate else 0.0
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._count = 0
+        self.failures: list[BaseException] = []
+        self.commits: dict[str, list[str]] = defaultdict(list)
+        shares = [[f"agg-{n}" for n in range(aggregates) if n % threads == t] for t in range(threads)]
+        self._threads = [
+            threading.Thread(target=self._write, args=(share, random.Random(seed + t)), daemon=True)
+            for t, share in enumerate(shares)
+        ]
+
+    def start(self) -> Writer:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self) -> dict[str, list[str]]:
+        """End the threads; gives the commits."""
+        self._stop.set()
+        return self.join()
+
+    def join(self, timeout: float = 120) -> dict[str, list[str]]:
+        for thread in self._threads:
+            thread.join(timeout)
+            assert not thread.is_alive(), "a writer hangs"
+        if self.failures:
+            raise self.failures[0]
+        return dict(self.commits)
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def _write(self, aggregates: list[str], random: random.Random) -> None:
+        connection = self._world.connect(autocommit=False)
+        try:
+            numbers: dict[str, int] = defaultdict(int)
+            while not self._stop.is_set():
+                chosen = [random.choice(aggregates) for _ in range(random.choice((1, 1, 1, 3)))]
+                written: list[tuple[str, str]] = []
+                with connection.cursor() as cursor:
+                    for aggregate in chosen:
+                        numbers[aggregate] += 1
+                        event_id = f"{aggregate}-{numbers[aggregate]:06d}"
+                        cursor.execute(
+                            f"INSERT INTO {self._table} (event_id, aggregate_type, aggregate_id, event_type, payload)"
+                            " VALUES (%s, 'order', %s, 'OrderPlaced', %s)",
+                            (event_id, aggregate, json.dumps({"number": numbers[aggregate], "pad": "x" * 100})),
+                        )
+                        written.append((aggregate, event_id))
+                connection.commit()
+                with self._lock:
+                    for aggregate, event_id in written:
+                        self.commits[aggregate].append(event_id)
+                    self._count += len(written)
+                    if self._limit is not None and self._count >= self._limit:
+                        self._stop.set()
+                if self._pause:
+                    self._stop.wait(self._pause)
+        except BaseException as error:
+            self.failures.append(error)
+        finally:
+            connection.close()

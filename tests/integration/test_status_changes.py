@@ -1,0 +1,159 @@
+"""Status changes on a real server: conditional, named by id and event_id, behind the fence (P4, P6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc_outbox.config import Settings, load_settings
+from cdc_outbox.errors import Fenced
+from cdc_outbox.model import Event, Position, Status, TableName
+from cdc_outbox.mysql.checkpoint import Fence, raise_epoch, read_checkpoint
+from cdc_outbox.mysql.outbox_table import OutboxTable
+from cdc_outbox.mysql.session import Session
+from cdc_outbox.ops.log import Alerts
+from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.relay.budget import Budget
+from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.settler import Settler
+
+if TYPE_CHECKING:
+    from tests.harness.world import World
+
+
+@pytest.fixture
+def settings(world: World) -> Settings:
+    return load_settings(world.config(), {})
+
+
+@pytest.fixture
+def session(settings: Settings) -> Iterator[Session]:
+    opened = Session(settings.mysql, lifetime=60)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def table(world: World) -> OutboxTable:
+    return OutboxTable(TableName(world.database, "outbox_event"))
+
+
+def row_of(world: World, event_id: str) -> tuple[int, str]:
+    return (int(world.row(event_id)["id"]), event_id)
+
+
+@pytest.mark.parametrize("status", [2, 3])
+def test_a_row_changes_only_from_what_is_expected(
+    world: World, session: Session, table: OutboxTable, status: int
+) -> None:
+    row = row_of(world, world.insert("a1", status=status))
+    with session.transaction():
+        assert table.mark_sent(session, [row]) == 0
+        assert table.mark_sending(session, [row]) == 0
+        assert table.mark_failed(session, [row], 10, "why") == 0
+        assert table.mark_dead(session, [row], "why") == 0
+        assert table.park(session, [row]) == 0
+        assert table.put_back(session, [row]) == 0
+    assert world.row(row[1])["status"] == status
+
+
+def test_a_row_is_named_by_id_and_event_id(world: World, session: Session, table: OutboxTable) -> None:
+    """After a TRUNCATE or a restore the id belongs to another event."""
+    row = row_of(world, world.insert("a1"))
+    with session.transaction():
+        assert table.mark_sent(session, [(row[0], "an-older-event")]) == 0
+    assert world.row(row[1])["status"] == 0
+
+
+def test_matched_rows_are_counted_not_changed_ones(world: World, session: Session, table: OutboxTable) -> None:
+    rows = [row_of(world, world.insert("a1")) for _ in range(3)]
+    with session.transaction():
+        assert table.mark_sending(session, rows) == 3
+        assert table.mark_sending(session, rows) == 0
+        assert table.mark_sent(session, rows) == 3
+
+
+def test_retry_fields_are_written_by_the_databases_clock(world: World, session: Session, table: OutboxTable) -> None:
+    row = row_of(world, world.insert("a1", retry_count=1))
+    with session.transaction():
+        table.mark_failed(session, [row], 600, "why")
+    found = world.row(row[1])
+    assert (found["status"], found["retry_count"]) == (3, 2)
+    (seconds,) = world.execute("SELECT TIMESTAMPDIFF(SECOND, NOW(), next_retry_at) FROM outbox_event")[0]
+    assert 590 <= seconds <= 600
+
+
+def test_a_deposed_relay_writes_nothing(world: World, settings: Settings, session: Session, table: OutboxTable) -> None:
+    """The epoch was raised by a successor: neither a claim nor a settle of the old one gets through."""
+    row = row_of(world, world.insert("a1"))
+    old, _ = raise_epoch(session, settings.name, "the-old-one")
+    raise_epoch(session, settings.name, "the-new-one")
+    with pytest.raises(Fenced), session.transaction():
+        old.check(session)
+        table.mark_sending(session, [row])
+    with pytest.raises(Fenced), session.transaction():
+        old.advance(session, Position("binlog.000001", 4))
+        table.mark_sent(session, [row])
+    assert world.row(row[1])["status"] == 0
+    checkpoint = read_checkpoint(session, settings.name)
+    assert checkpoint is not None
+    assert checkpoint.position is None
+    assert checkpoint.owner == "the-new-one"
+
+
+def test_a_fence_is_not_matched_by_its_number_alone(world: World, settings: Settings, session: Session) -> None:
+    """The row was deleted, epochs began again: the woken relay's 1 must not match the new 1."""
+    old, _ = raise_epoch(session, settings.name, "the-old-one")
+    world.execute("DELETE FROM cdc_outbox_checkpoint")
+    new, _ = raise_epoch(session, settings.name, "the-new-one")
+    assert (old.epoch, new.epoch) == (1, 1)
+    with pytest.raises(Fenced), session.transaction():
+        old.check(session)
+
+
+class AlwaysLeader:
+    """A lease that does not end while a test runs."""
+
+    def check(self) -> None: ...
+
+
+def settler(settings: Settings, fence: Fence, table: OutboxTable, ledger: InFlight, alerts: Alerts) -> Settler:
+    return Settler(
+        session=Session(settings.mysql, lifetime=60),
+        fence=fence,
+        tables={table.name: table},
+        ledger=ledger,
+        budget=Budget(1000, 1 << 20),
+        lease=AlwaysLeader(),  # type: ignore[arg-type]
+        metrics=Metrics(settings.name),
+        alerts=alerts,
+        batch=100,
+        ping_every=10,
+        on_failure=lambda error: None,
+    )
+
+
+def test_a_count_that_comes_short_is_looked_into(
+    world: World, settings: Settings, session: Session, table: OutboxTable
+) -> None:
+    """Rows that a person changed or deleted while in flight stay as they are, and somebody is told."""
+    fence, _ = raise_epoch(session, settings.name, "me")
+    ids = [world.insert("a1") for _ in range(3)]
+    events = [Event(table.name, world.row(one)["id"], one, "order", "a1", "OrderPlaced", b"{}") for one in ids]
+    ledger = InFlight(Position())
+    envelopes = ledger.queue(events, lambda _: True)
+    ledger.hand(envelopes, now=0)
+    ledger.acknowledge(envelopes)
+    world.execute("UPDATE outbox_event SET status = 3, next_retry_at = NULL WHERE event_id = %s", ids[0])
+    world.execute("DELETE FROM outbox_event WHERE event_id = %s", ids[1])
+    told: list[str] = []
+    found = settler(settings, fence, table, ledger, Alerts(told.append))
+    try:
+        found.settle_once()
+    finally:
+        found._close()
+    assert world.statuses() == {ids[0]: Status.FAILED, ids[2]: Status.SENT}
+    assert told == ["row_changed"]
+    assert ledger.idle()
