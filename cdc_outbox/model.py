@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -128,13 +129,17 @@ class Position:
             return self.gtid_set is not None and target.gtid_set.issubset(self.gtid_set)
         return (binlog_file_order(self.file), self.offset) >= (binlog_file_order(target.file), target.offset)
 
-    def after(self, transaction: Transaction) -> Position:
-        """This position moved past `transaction`, in place where it has a GTID set (copy it first to keep it)."""
-        if transaction.end is None:
-            return self
-        if self.gtid_set is not None:
-            self.gtid_set.update(transaction.gtids)
-        return Position(*transaction.end, self.gtid_set)
+    def past(self, transactions: Iterable[Transaction]) -> Position:
+        """The place behind these transactions. A GTID set is moved in place: copy the position first to keep it."""
+        end = None
+        gtids = self.gtid_set
+        for transaction in transactions:
+            if transaction.end is not None:
+                end = transaction.end
+                if gtids is not None:
+                    for one in transaction.gtids:
+                        gtids.add(one)
+        return self if end is None else Position(*end, gtids)
 
     def copy(self) -> Position:
         return Position(self.file, self.offset, None if self.gtid_set is None else self.gtid_set.copy())

@@ -114,23 +114,39 @@ def topic_prefix() -> str:
 
 
 @pytest.fixture
-def world(
-    mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint, database: str, topic_prefix: str, tmp_path: Path
-) -> Iterator[World]:
+def make_world(
+    database: str, topic_prefix: str, tmp_path: Path, mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint
+) -> Iterator[Callable[..., World]]:
+    """make_world(mysql=…, kafka=…) -> a world on servers of the test's own; None: the shared one."""
+    worlds: list[World] = []
+
+    def make(mysql: MySQLEndpoint | None = None, kafka: KafkaEndpoint | None = None) -> World:
+        server, broker = mysql or mysql_server, kafka or kafka_broker
+        if mysql is not None:
+            _execute(server, f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4")
+        found = World(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            database=database,
+            bootstrap=broker.bootstrap,
+            prefix=topic_prefix,
+            folder=tmp_path,
+        )
+        worlds.append(found)
+        found.init()
+        return found
+
+    yield make
+    for found in worlds:
+        found.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
     """A fresh database with its tables, topics of its own; relays started through it are ended at the end."""
-    found = World(
-        host=mysql_server.host,
-        port=mysql_server.port,
-        user=mysql_server.user,
-        password=mysql_server.password,
-        database=database,
-        bootstrap=kafka_broker.bootstrap,
-        prefix=topic_prefix,
-        folder=tmp_path,
-    )
-    found.init()
-    yield found
-    found.close()
+    return make_world()
 
 
 def _execute(server: MySQLEndpoint, statement: str) -> None:

@@ -1,7 +1,7 @@
 """WRITE_ROWS events of one table layout → Events, by a loop generated per (columns present, null pattern).
 
-A row image is the null bits of the columns it holds, then their values. Nothing separates these, so what is not wanted
-is skipped by its size. Source: log_event.cc and field.cc (pack) of the MySQL server.
+A row image is the null bits of the columns it holds, then their values. Nothing separates these, so what is not
+wanted is skipped by its size. Source: log_event.cc and field.cc (pack) of the MySQL server.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _INTEGER_FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _LENGTH_FORMATS = {1: "B", 2: "H", 4: "I"}
 
 _UTF8 = {"utf8mb4", "utf8mb3", "utf8", "ascii", "binary"}
-"""Character sets whose bytes are utf-8 as they stand. What turns out not to be (in a VARBINARY) is an error."""
+"""Character sets whose bytes are utf-8 as they stand. What is not after all (in a VARBINARY) is an error."""
 
-_CP1252 = {byte: ord(text) for byte in range(0x80, 0xA0) if (text := bytes([byte]).decode("cp1252", "ignore"))}
+_CP1252 = {c: ord(text) for c in range(0x80, 0xA0) if (text := bytes([c]).decode("cp1252", "ignore"))}
 
 
 def latin1_text(content: bytes) -> str:
@@ -68,8 +68,8 @@ def latin1_text(content: bytes) -> str:
 class RowDecoder:
     """Reads inserted rows of one layout of one outbox table.
 
-    table_map must have names. extra_columns: read into Event.columns as `CAST(column AS CHAR)` prints them. Raises
-    ValueError where the layout cannot be an outbox table, or its rows cannot be walked.
+    table_map must have names. extra_columns: read into Event.columns as `CAST(column AS CHAR)` prints them.
+    Raises ValueError where the layout cannot be an outbox table, or its rows cannot be walked.
     """
 
     def __init__(self, table_map: TableMap, extra_columns: Sequence[str] = ()) -> None:
@@ -107,7 +107,8 @@ class RowDecoder:
                 nulls = event[at : at + null_bytes]
                 rows = loops.get(nulls)
                 if rows is None:
-                    rows = loops[nulls] = _RowLoopSource(self.table, self._extra, nulls).build(self._columns, image)
+                    source = _RowLoopSource(self.table, self._extra, nulls)
+                    rows = loops[nulls] = source.build(self._columns, image)
                 at = rows(event, at, end, committed_at, add)
         except (IndexError, StructError) as error:
             raise ValueError(f"a row cannot be read: {error}") from error
@@ -138,7 +139,7 @@ def _length_size(column: Column) -> int:
 
 
 class _RowLoopSource:
-    """Source of a loop over rows in which the same columns are present and the same ones NULL. For the usual table:
+    """Source of a loop over rows with the same columns present and the same ones NULL. For the usual table:
 
         def rows(b, at, end, committed_at, add):
             while at < end:
@@ -158,7 +159,7 @@ class _RowLoopSource:
         self._extra = extra
         self._nulls = nulls
         self._lines: list[str] = []
-        self._run: list[tuple[str, str | None]] = []  # struct formats, each with the variable that takes its value
+        self._run: list[tuple[str, str | None]] = []  # struct formats, with the variables that take the values
         self._run_size = 0
         self._values: dict[str, tuple[Column, str | None]] = {}  # by column name; no variable: NULL
         self._complete = True
@@ -193,7 +194,7 @@ class _RowLoopSource:
         exec("\n".join(source), self._names)
         return self._names["rows"]  # type: ignore[return-value]
 
-    # -- stepping over values ---------------------------------------------------------------------------------
+    # -- stepping over values ------------------------------------------------------------------------------
 
     def _walk(self, column: Column, variable: str) -> None:
         name = column.name or ""
@@ -232,7 +233,7 @@ class _RowLoopSource:
         self._run.clear()
         self._run_size = 0
 
-    # -- values as expressions; what cannot be given makes the event incomplete ---------------------------------
+    # -- values as expressions; what cannot be given makes the event incomplete ----------------------------
 
     def _event(self) -> str:
         values = [
@@ -254,7 +255,7 @@ class _RowLoopSource:
         return f"Event({', '.join(values)}, {not self._complete})"
 
     def _missing(self, name: str, *, nullable: bool = False) -> bool:
-        """True when there is no value to print; an event with a column absent from its row image is incomplete."""
+        """True when there is no value to print. A column that its row image lacks makes an event incomplete."""
         column, variable = self._values.get(name, (None, None))
         if column is None or (variable is None and not nullable):
             self._complete = False
@@ -296,18 +297,22 @@ class _RowLoopSource:
         if self._missing(name, nullable=nullable):
             return None
         column, variable = self._values[name]
+        text = None
         if column.type in INTEGERS:
-            return f"str({_integer(column, variable or '')})"
-        if column.type == FIELD_TYPE.JSON:
-            return f"json_text({variable}).decode()"
-        if column.type == FIELD_TYPE.DATETIME2:
-            return f"datetime_text({variable}, {column.metadata})"
-        if column.type in _STRINGS and column.charset in _UTF8:
-            return f"{variable}.decode()"
-        if column.type in _STRINGS and column.charset == "latin1":
-            return f"latin1_text({variable})"
-        self._complete = False
-        return f"{variable}.decode('utf-8', 'replace')" if column.type in _STRINGS else None
+            text = f"str({_integer(column, variable or '')})"
+        elif column.type == FIELD_TYPE.JSON:
+            text = f"json_text({variable}).decode()"
+        elif column.type == FIELD_TYPE.DATETIME2:
+            text = f"datetime_text({variable}, {column.metadata})"
+        elif column.type in _STRINGS and column.charset in _UTF8:
+            text = f"{variable}.decode()"
+        elif column.type in _STRINGS and column.charset == "latin1":
+            text = f"latin1_text({variable})"
+        else:
+            self._complete = False
+            if column.type in _STRINGS:
+                text = f"{variable}.decode('utf-8', 'replace')"  # names the row, where it is its event_id
+        return text
 
 
 def _integer(column: Column, variable: str) -> str:

@@ -1,7 +1,7 @@
 """Binlog events as bytes: their numbers, the common header, checksums, and the small ones that carry no rows.
 
-An event is its 19-byte header (timestamp 4, type 1, server id 4, size 4, end position 4, flags 2), its body, and,
-where checksums are on, 4 bytes of CRC32. Source: the MySQL server's binlog_event.h and control_events.h.
+An event is its 19-byte header (timestamp 4, type 1, server id 4, size 4, end position 4, flags 2), its body,
+and, where checksums are on, 4 bytes of CRC32. Source: binlog_event.h and control_events.h of the MySQL server.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _uint32: Callable[[bytes, int], tuple[int]] = Struct("<I").unpack_from
 
 
 class Header(NamedTuple):
-    """The common header. timestamp in seconds; end: position after the event, its low 32 bits, 0 for artificial ones."""
+    """The common header. timestamp: seconds; end: low 32 bits of the position after it, 0 for artificial ones."""
 
     timestamp: int
     type: int
@@ -98,7 +98,7 @@ def end_position(event: bytes) -> int:
 
 
 def checksum_size(format_description: bytes) -> int:
-    """4 when the events that follow carry a CRC32, else 0. The event says so in the byte before its own checksum."""
+    """4 when the events that follow carry a CRC32, else 0; said in the byte before the event's own checksum."""
     return CHECKSUM_SIZE if format_description[-5] == 1 else 0
 
 
@@ -108,7 +108,10 @@ def rotate_target(event: bytes, end: int) -> tuple[str, int]:
 
 
 def heartbeat_position(event: bytes, end: int) -> tuple[str, int]:
-    """File and offset the server has sent everything up to. Version 2 holds fields (type, length, value), offset 64 bits."""
+    """File and offset up to which the server has sent everything.
+
+    Version 2 has fields (type, length, value) for them, version 1 only 32 bits of the offset.
+    """
     if event[4] == HEARTBEAT:
         return event[HEADER_SIZE:end].decode(), int.from_bytes(event[13:17], "little")
     file, offset, at = "", 0, HEADER_SIZE
@@ -127,7 +130,10 @@ def heartbeat_position(event: bytes, end: int) -> tuple[str, int]:
 
 
 def query_statement(event: bytes, end: int) -> bytes:
-    """The text of a QUERY event. Post-header: thread 4, seconds 4, length of database 1, error 2, length of variables 2."""
+    """The text of a QUERY event.
+
+    Post-header: thread 4, seconds 4, length of the database 1, error 2, length of the session variables 2.
+    """
     return event[33 + event[27] + _uint16(event, 30)[0] : end]
 
 

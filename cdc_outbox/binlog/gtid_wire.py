@@ -1,4 +1,4 @@
-"""GTIDs on the wire: the sets of COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS, and the GTID events (33, 34, tagged 42).
+"""GTIDs on the wire: sets in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS, and the GTID events (33, 34, tagged 42).
 
 Sources: Gtid_set::encode of the MySQL server, and mysql::serialization for the tagged event.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import struct
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 from cdc_outbox.binlog.events import GTID, GTID_TAGGED
 from cdc_outbox.gtid import GtidRange, GtidSet
@@ -23,8 +25,11 @@ _ORIGINAL_FOLLOWS = 1 << 55
 
 
 CommitStamp = tuple[str | None, int, int]
-"""(source, number, time) of a GTID event: source is `uuid` or `uuid:tag`, None for an anonymous transaction; time in
-µs since the epoch of the original commit, 0 where the server does not say."""
+"""(source, number, time) of a GTID event.
+
+source is `uuid` or `uuid:tag`, None for an anonymous transaction; time in µs since the epoch of the original commit, 0
+where the server does not say.
+"""
 
 
 def encode_gtid_set(gtids: GtidSet) -> bytes:
@@ -35,7 +40,9 @@ def encode_gtid_set(gtids: GtidSet) -> bytes:
     intervals: dict[str, list[tuple[int, int]]] = {}
     for source, first, last in gtids:
         intervals.setdefault(source, []).append((first, last + 1))
-    entries = sorted((uuid.UUID(source[:36]).bytes, source[37:].encode("ascii"), spans) for source, spans in intervals.items())
+    entries = sorted(
+        (uuid.UUID(source[:36]).bytes, source[37:].encode("ascii"), spans) for source, spans in intervals.items()
+    )
     tagged = any(tag for _, tag, _ in entries)
     head = len(entries) << 8 | _TAGGED_FORMAT << 56 | _TAGGED_FORMAT if tagged else len(entries)
     out = bytearray(_UINT64.pack(head))
@@ -83,7 +90,11 @@ def decode_gtid_event(event: bytes) -> CommitStamp:
     """
     if event[4] == GTID_TAGGED:
         return _decode_tagged(event)
-    sid, number, micros = _GTID_BODY(event, 20) if len(event) >= _SIZE_WITH_TIMESTAMP else (*_OLD_GTID_BODY(event, 20), 0)
+    if len(event) < _SIZE_WITH_TIMESTAMP:
+        sid, number = _OLD_GTID_BODY(event, 20)
+        micros = 0
+    else:
+        sid, number, micros = _GTID_BODY(event, 20)
     if micros & _ORIGINAL_FOLLOWS:
         micros = int.from_bytes(event[68:75], "little")
     return _source(sid) if event[4] == GTID else None, number, micros & _SEVEN_BYTES
@@ -97,47 +108,42 @@ def _source(sid: bytes) -> str:
 
 
 def _decode_tagged(event: bytes) -> CommitStamp:
-    """Body: format version, size of the message (these words included), last non-ignorable field, then fields as
-    (number, value): 0 flags, 1 uuid (16 varints), 2 number (signed), 3 tag, 4 last committed, 5 sequence number, 6 immediate
-    and 7 original commit timestamp in µs; greater ones are not needed.
-    """
+    """Body: format version, size of the message (these words included), last field that must be known, then fields
+    as (number, value), see `_TAGGED_FIELDS`; further ones are not needed."""
     try:
         start = 19
         _, at = _varint(event, start)
         size, at = _varint(event, at)
         _, at = _varint(event, at)
         end = start + size
-        source = tag = ""
-        number = immediate = original = 0
+        values: dict[int, Any] = {}
         while at < end:
             field, at = _varint(event, at)
-            if field == 1:
-                octets = bytearray()
-                for _ in range(16):
-                    octet, at = _varint(event, at)
-                    octets.append(octet)
-                source = _source(bytes(octets))
-            elif field == 2:
-                number, at = _signed(event, at)
-            elif field == 3:
-                length, at = _varint(event, at)
-                tag, at = event[at : at + length].decode("ascii"), at + length
-            elif field in {4, 5}:
-                _, at = _signed(event, at)
-            elif field in {0, 6, 7}:
-                value, at = _varint(event, at)
-                immediate, original = (value if field == 6 else immediate), (value if field == 7 else original)
-            else:
+            read = _TAGGED_FIELDS.get(field)
+            if read is None:
                 break
-    except (IndexError, ValueError) as error:
+            values[field], at = read(event, at)
+        source, number, tag = _source(values[1]), values[2], values[3]
+    except (IndexError, KeyError, ValueError) as error:
         raise ValueError(f"a tagged GTID event cannot be read: {error}") from error
-    if not source or not number:
-        raise ValueError("a tagged GTID event names no transaction")
-    return f"{source}:{tag}" if tag else source, number, original or immediate
+    return f"{source}:{tag}" if tag else source, number, values.get(7) or values.get(6, 0)
+
+
+def _sixteen_bytes(b: bytes, at: int) -> tuple[bytes, int]:
+    octets = bytearray()
+    for _ in range(16):
+        octet, at = _varint(b, at)
+        octets.append(octet)
+    return bytes(octets), at
+
+
+def _text(b: bytes, at: int) -> tuple[str, int]:
+    size, at = _varint(b, at)
+    return b[at : at + size].decode("ascii"), at + size
 
 
 def _varint(b: bytes, at: int) -> tuple[int, int]:
-    """Value and end: the low set bits of the first byte count the bytes that follow; value bits stand above them."""
+    """Value and end. The low set bits of the first byte count the bytes that follow; the value stands above."""
     first = b[at]
     size = 1
     while size < 9 and first & (1 << (size - 1)):
@@ -153,3 +159,15 @@ def _signed(b: bytes, at: int) -> tuple[int, int]:
     """Zigzag: the lowest bit is the sign."""
     value, at = _varint(b, at)
     return (value >> 1) ^ -(value & 1), at
+
+
+_TAGGED_FIELDS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    0: _varint,  # flags
+    1: _sixteen_bytes,  # uuid, each byte a varint
+    2: _signed,  # number
+    3: _text,  # tag
+    4: _signed,  # last committed
+    5: _signed,  # sequence number
+    6: _varint,  # immediate commit timestamp, µs
+    7: _varint,  # original commit timestamp, where it differs
+}

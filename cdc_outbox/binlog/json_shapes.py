@@ -92,11 +92,11 @@ def _generate(kinds: bytes, key_entries: bytes, keys: bytes, names: Mapping[str,
 
 
 def _reading(kind: int, i: int) -> tuple[list[str], str]:
-    """Statements that turn v{i}, an offset, into where value i begins, and set its end e{i}; its text as expression."""
+    """Statements that turn v{i}, an offset, into where value i begins and set its end e{i}; its text."""
     v, e = f"v{i}", f"e{i}"
     if kind == STRING:
-        find = [f"{v} += at + 1; n = b[{v} - 1]", f"{e} = {v} + n", f"if n > 127: {v}, {e} = length(b, {v} - 1)"]
-        return find, f"quote(s[{v}:{e}])"
+        short = [f"{v} += at + 1; n = b[{v} - 1]", f"{e} = {v} + n"]
+        return [*short, f"if n > 127: {v}, {e} = length(b, {v} - 1)"], f"quote(s[{v}:{e}])"
     if kind in {SMALL_OBJECT, SMALL_ARRAY}:
         write = "write_object" if kind == SMALL_OBJECT else "write_array"
         return [f"{v} += at", f"{e} = {v} + uint16(b, {v} + 2)[0]"], f"{write}(b, s, {v}, {e})"

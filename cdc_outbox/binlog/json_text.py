@@ -1,8 +1,9 @@
 """MySQL's binary JSON → the bytes of `CAST(value AS CHAR)` (utf8mb4).
 
-Layout: json_binary.h of the MySQL server. A container is count, size, then (objects) key entries, then value entries,
-then keys, then values; offsets count from the container's start. Keys and values lie in the order of their entries,
-also after partial updates, so one forward-moving floor keeps every read inside the value and the work linear.
+Layout: json_binary.h of the MySQL server. A container is count, size, then (objects) key entries, then value
+entries, then keys, then values; offsets count from the container's start. Keys and values lie in the order of their
+entries, also after partial updates, so that a floor which only rises keeps every read inside the value, and the work
+linear.
 
 Bytes are taken as latin-1 characters on the way: escaping touches ASCII alone, so utf-8 passes through unchanged and
 nothing is decoded and encoded again for each string.
@@ -39,12 +40,7 @@ from cdc_outbox.binlog.json_shapes import (
 from cdc_outbox.binlog.packed import decimal_text, packed_datetime_text, packed_time_text
 
 
-class MalformedJson(ValueError):
-    """The bytes are not one whole JSON value."""
-
-
 OPAQUE = 15
-
 _SHORTEST_THAT_DIFFERS = len("1234567890123456.0")
 _LITERALS = ("null", "true", "false")
 _int16 = Struct("<h").unpack_from
@@ -57,6 +53,10 @@ _double = Struct("<d").unpack_from
 _key_entry = Struct("<HH").unpack_from
 
 
+class MalformedJson(ValueError):
+    """The bytes are not one whole JSON value."""
+
+
 def json_text(value: bytes) -> bytes:
     """What MySQL prints for a JSON column's value as it stands in a row image (after its length).
 
@@ -66,7 +66,7 @@ def json_text(value: bytes) -> bytes:
         return b"null"  # the server reads an empty column (INSERT IGNORE makes them) as the null literal
     try:
         text, _ = _value(value, value.decode("latin-1"), value[0], 1, len(value))
-    except (IndexError, StructError, RecursionError) as error:
+    except (IndexError, StructError, RecursionError, ValueError) as error:
         raise MalformedJson(f"binary JSON cannot be read: {error}") from error
     return text.encode("latin-1")
 

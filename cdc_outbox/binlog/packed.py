@@ -1,4 +1,4 @@
-"""Packed SQL values that row images and binary JSON share: DECIMAL, DATETIME, TIME. Sources: decimal.cc, my_time.cc."""
+"""Packed SQL values of row images and binary JSON: DECIMAL, DATETIME, TIME. Sources: decimal.cc, my_time.cc."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def decimal_size(precision: int, scale: int) -> int:
 
 
 def decimal_text(content: bytes, precision: int, scale: int) -> str:
-    """A DECIMAL as MySQL prints it: all digits of its scale, no leading zeros. Raises IndexError when cut short.
+    """A DECIMAL as MySQL prints it: all digits of its scale, no leading zeros.
 
-    Groups of nine digits in 4 bytes, big-endian, the incomplete groups outermost; the sign is the first bit, set for
-    positive numbers; a negative number has all its bits inverted.
+    Groups of nine digits in 4 bytes, big-endian, the incomplete groups outermost; the sign is the first bit, set
+    for positive numbers; a negative number has all its bits inverted. Raises IndexError when it is cut short.
     """
     size = decimal_size(precision, scale)
     if len(content) < size:
@@ -47,25 +47,27 @@ def decimal_text(content: bytes, precision: int, scale: int) -> str:
 
 
 def packed_datetime_text(packed: int) -> str:
-    """`YYYY-MM-DD hh:mm:ss.ffffff` of a packed DATETIME (the integer form of my_time.cc, 24 bits of fraction)."""
+    """`YYYY-MM-DD hh:mm:ss.ffffff` of a packed DATETIME, whose last 24 bits are microseconds."""
     seconds, microsecond = packed >> 24, packed & 0xFFFFFF
     days, clock = seconds >> 17, seconds & 0x1FFFF
     months, day = days >> 5, days & 31
     year, month = divmod(months, 13)
-    return (
-        f"{year:04}-{month:02}-{day:02} {clock >> 12:02}:{clock >> 6 & 63:02}:{clock & 63:02}.{microsecond:06}"
-    )
+    return f"{year:04}-{month:02}-{day:02} {_clock_text(clock)}.{microsecond:06}"
 
 
 def packed_time_text(packed: int) -> str:
     """`[-]hh:mm:ss.ffffff` of a packed TIME."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     clock, microsecond = packed >> 24, packed & 0xFFFFFF
-    return f"{sign}{clock >> 12 & 0x3FF:02}:{clock >> 6 & 63:02}:{clock & 63:02}.{microsecond:06}"
+    return f"{sign}{_clock_text(clock)}.{microsecond:06}"
+
+
+def _clock_text(clock: int) -> str:
+    return f"{clock >> 12 & 0x3FF:02}:{clock >> 6 & 63:02}:{clock & 63:02}"
 
 
 def datetime_text(content: bytes, digits: int) -> str:
-    """A DATETIME(digits) as it stands in a row image: 40 bits big-endian with the sign bit set, then the fraction."""
+    """A DATETIME(digits) of a row image: 40 bits big-endian with the sign bit set, then the fraction."""
     fraction = int.from_bytes(content[5:], "big") * 10 ** (6 - 2 * (len(content) - 5))
     packed = int.from_bytes(content[:5], "big") - 0x8000000000 << 24 | fraction
     text = packed_datetime_text(packed)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pymysql
 
+from cdc_outbox.binlog.layouts import Describe
 from cdc_outbox.binlog.stream import BinlogStream, DumpFailed
-from cdc_outbox.binlog.transactions import Assembler, Describe
+from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.errors import BinlogLost, BinlogUnreadable, Hold, Refused, Stopped
 from cdc_outbox.model import Position, TableName, Transaction
 
@@ -29,6 +30,7 @@ _GIVE_UP_AFTER = 10.0
 _WORKS_AFTER = 1.0
 """Seconds a new dump must have lived, without events of ours, to count as working."""
 
+_FILE_LIMIT = 1 << 32
 _CANNOT_READ_BINLOG = 1236
 _MISSING_GRANTS = {1044, 1142, 1227}
 _LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size", "beyond the end")
@@ -80,11 +82,11 @@ class BinlogReader:
             extra_columns=extra_columns,
             chunk_events=chunk_events,
             chunk_bytes=chunk_bytes,
-            describe=describe,
+            describe=self._described if describe is not None else None,
         )
+        self._describe = describe
         self._lock = threading.Lock()  # guards the position, which other threads read
-        self._file, self._offset = start.file, start.offset
-        self._gtid_set = start.gtid_set.copy() if start.gtid_set is not None else None
+        self._position = start.copy()
         self._stop = threading.Event()
         self._stream: BinlogStream | None = None
         self._outage = _Outage()
@@ -93,9 +95,7 @@ class BinlogReader:
     def position(self) -> Position:
         """After the last transaction read completely. Usable from any thread."""
         with self._lock:
-            return Position(
-                self._file, self._offset, self._gtid_set.copy() if self._gtid_set is not None else None
-            )
+            return self._position.copy()
 
     def request_stop(self) -> None:
         """From any thread: `run` returns soon, also when it waits for the server."""
@@ -140,12 +140,18 @@ class BinlogReader:
             except (pymysql.MySQLError, OSError, Hold) as error:
                 raise _Lost(str(error)) from error
             if uuid != self._server_uuid:
-                raise Hold(
-                    f"MySQL {uuid} answers where {self._server_uuid} was: it is another server now", reason="mysql"
+                what = f"MySQL {uuid} answers where {self._server_uuid} was: it is another server now"
+                raise Hold(what, reason="mysql")
+            position = self.position
+            if position.gtid_set is None and position.offset >= _FILE_LIMIT:
+                raise BinlogUnreadable(
+                    f"file and offset cannot name {position}: offsets end at 4 GiB",
+                    hint="`cdc-outbox checkpoint set` with the beginning of the next file, its name and :4; with "
+                    "gtid_mode=ON this cannot happen",
                 )
             try:
                 stream = BinlogStream(connection, server_id=self._server_id, heartbeat=self._heartbeat)
-                stream.start(self.position)
+                stream.start(position)
             except (pymysql.MySQLError, OSError) as error:
                 raise _Lost(str(error)) from error
             undo.pop_all()
@@ -165,7 +171,8 @@ class BinlogReader:
             except (EOFError, OSError) as error:
                 raise _Lost(str(error) or type(error).__name__) from error
             transactions = self._assembler.feed(events)
-            if self._outage.lasts and (time.monotonic() - begun > _WORKS_AFTER or any(t.events for t in transactions)):
+            works = time.monotonic() - begun > _WORKS_AFTER or any(t.events for t in transactions)
+            if self._outage.lasts and works:
                 self._outage.end()
             if transactions:
                 self._advance(transactions)
@@ -173,10 +180,15 @@ class BinlogReader:
 
     def _advance(self, transactions: list[Transaction]) -> None:
         with self._lock:
-            self._file, self._offset = self._assembler.file, self._assembler.offset
-            if self._gtid_set is not None:
-                for transaction in transactions:
-                    self._gtid_set.update(transaction.gtids)
+            for transaction in transactions:
+                self._position = self._position.after(transaction)
+
+    def _described(self, table: TableName) -> list[str]:
+        assert self._describe is not None
+        try:
+            return self._describe(table)
+        except (pymysql.MySQLError, OSError) as error:
+            raise Hold(f"the columns of {table} cannot be looked up: {error}", reason="mysql") from error
 
     def _meaning(self, error: DumpFailed) -> Exception:
         """What an error packet in place of events says. Source: rpl_binlog_sender.cc."""
@@ -184,7 +196,8 @@ class BinlogReader:
         said = f"{error.text} ({error.code})"
         if error.code in _MISSING_GRANTS:
             return Refused(
-                f"MySQL does not let us read the binlog: {said}", hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>"
+                f"MySQL does not let us read the binlog: {said}",
+                hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>",
             )
         if error.code != _CANNOT_READ_BINLOG:
             return _Lost(said)

@@ -1,8 +1,8 @@
 """TABLE_MAP events: a table's columns as they were when its rows were written.
 
-Body (after header and table id): flags 2, database and table (each length 1, name, NUL), number of columns, one type
-byte a column, the types' metadata, null bits, then fields (type 1, length, value) with signedness, character sets and,
-with binlog_row_metadata=FULL, names. Source: rows_event.h of the MySQL server.
+Body (after header and table id): flags 2, database and table (each length 1, name, NUL), number of columns, one
+type byte a column, the types' metadata, null bits, then fields (type 1, length, value) with signedness, character
+sets and, with binlog_row_metadata=FULL, names. Source: rows_event.h of the MySQL server.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ from cdc_outbox.model import TableName
 
 VECTOR = 242  # newer than the library's table
 
-INTEGERS = {FIELD_TYPE.TINY: 1, FIELD_TYPE.SHORT: 2, FIELD_TYPE.INT24: 3, FIELD_TYPE.LONG: 4, FIELD_TYPE.LONGLONG: 8}
+INTEGERS = {
+    FIELD_TYPE.TINY: 1,
+    FIELD_TYPE.SHORT: 2,
+    FIELD_TYPE.INT24: 3,
+    FIELD_TYPE.LONG: 4,
+    FIELD_TYPE.LONGLONG: 8,
+}
 """Integer types and their bytes."""
 
-_NUMERIC = {*INTEGERS, FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.NEWDECIMAL}
+_NUMERIC = {*INTEGERS, FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.NEWDECIMAL, FIELD_TYPE.YEAR}
 _ENUM_OR_SET = {FIELD_TYPE.ENUM, FIELD_TYPE.SET}
-_CHARACTER = {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
+_CHARACTER = {FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, VECTOR}
 
 _METADATA_SIZE = {
     FIELD_TYPE.FLOAT: 1,
@@ -84,7 +90,10 @@ class TableMap:
 
 def table_name(body: bytes) -> TableName:
     """Only whose columns these are. Raises ValueError."""
-    name, _ = _table_name(body)
+    try:
+        name, _ = _table_name(body)
+    except IndexError as error:
+        raise ValueError("a TABLE_MAP event is cut short") from error
     return name
 
 
@@ -163,7 +172,7 @@ def _unsigned(typed: Iterable[tuple[int, int]], bits: bytes) -> Iterator[bool]:
 
 
 def _charsets(typed: Iterable[tuple[int, int]], fields: dict[int, bytes]) -> Iterator[str | None]:
-    """Collations come as one for all but some (column among the strings, collation), or as one for each string."""
+    """Collations come as one for all but some (index among the strings, collation), or as one a string."""
     collations: Iterator[int | None] = repeat(None)
     if _COLUMN_CHARSET in fields:
         collations = chain(_numbers(fields[_COLUMN_CHARSET]), repeat(None))

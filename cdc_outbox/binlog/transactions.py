@@ -12,34 +12,14 @@ from zlib import crc32
 
 from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.barrier import Barriers
-from cdc_outbox.binlog.decoder import RowDecoder
 from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, WRITE_ROWS, XID
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set
-from cdc_outbox.binlog.table_map import parse_table_map, table_name
+from cdc_outbox.binlog.layouts import Describe, Layout, Layouts
 from cdc_outbox.errors import BinlogUnreadable, Hold
 from cdc_outbox.gtid import GtidRange
 from cdc_outbox.model import Event, TableName, Transaction
 
-CHECKPOINT_TABLE = "cdc_outbox_checkpoint"
-
-Describe = Callable[[TableName], list[str]]
-"""The names of a table's columns as they are now, in order."""
-
-_LAYOUTS_KEPT = 10_000
 _UINT32 = 0xFFFFFFFF
-
-
-class _Layout:
-    """A table as one TABLE_MAP body describes it. foreign: neither ours nor a checkpoint table."""
-
-    __slots__ = ("body", "decoder", "foreign", "ours", "table")
-
-    def __init__(self, body: bytes, table: TableName, *, ours: bool) -> None:
-        self.body = body
-        self.table = table
-        self.ours = ours
-        self.foreign = not ours and table.name != CHECKPOINT_TABLE
-        self.decoder: RowDecoder | None = None
 
 
 class Assembler:
@@ -62,15 +42,12 @@ class Assembler:
     ) -> None:
         """chunk_events, chunk_bytes: a transaction above one of these is given in parts."""
         self.file = file
-        self.offset = self._at = offset
-        self._tables = frozenset(tables)
-        self._barriers = Barriers(self._tables)
-        self._extra_columns = tuple(extra_columns)
+        self.offset = self._at = offset  # _at also follows the rows of the open transaction
+        ours = frozenset(tables)
+        self._layouts = Layouts(ours, tuple(extra_columns), describe)
+        self._barriers = Barriers(ours)
         self._chunk_events = chunk_events
         self._chunk_bytes = chunk_bytes
-        self._describe = describe
-        # Table maps are known by their bodies: table ids start anew with the server.
-        self._layouts: dict[bytes, _Layout] = {}
         self._done: list[Transaction] = []
         self._given = 0  # events of the half-read transaction that are out already
         self._given_of: object = None
@@ -107,7 +84,7 @@ class Assembler:
         self._in_transaction = False
         self._in_xa = False
         self._foreign = False
-        self._open: dict[bytes, _Layout] = {}  # by table id, which holds until the transaction ends
+        self._open: dict[bytes, Layout] = {}  # by table id, which holds until the transaction ends
         self._events: list[Event] = []
         self._events_before = 0  # events of this transaction that are no longer in _events
         self._row_bytes = 0
@@ -120,7 +97,7 @@ class Assembler:
         self._done = []
         for event in batch:
             if crc32(event) != INTACT and self._checksum_size:
-                self._unreadable(event, "an event's checksum is wrong", "the binlog file or the connection is damaged")
+                self._unreadable(event, "an event's checksum is wrong: the file or the connection is damaged")
             kind = event[4]
             if kind == WRITE_ROWS:
                 self._write_rows(event)
@@ -136,7 +113,7 @@ class Assembler:
                 self._rare.get(kind, self._unknown)(event)
         return self._done
 
-    # -- inside a transaction ---------------------------------------------------------------------------------
+    # -- inside a transaction ------------------------------------------------------------------------------
 
     def _gtid(self, event: bytes) -> None:
         if self._in_transaction:
@@ -151,7 +128,7 @@ class Assembler:
             elif statement == b"ROLLBACK":
                 self._end(event, discard=True)  # written when a table without transactions was changed, too
             elif statement.startswith(b"ROLLBACK TO"):
-                self._mark_incomplete(self._events)
+                _mark_incomplete(self._events)
             elif not statement.startswith((b"SAVEPOINT", b"XA END")):
                 self._foreign = True
         elif statement == b"BEGIN":
@@ -170,7 +147,7 @@ class Assembler:
             self._foreign = True
             barrier = self._barriers.find(ev.query_database(event), statement)
         if barrier is not None:
-            self._layouts.clear()  # column names looked up before it may be others now
+            self._layouts.forget()
         self._in_transaction = True
         self._end(event, barrier=barrier)
 
@@ -180,67 +157,40 @@ class Assembler:
         body = event[25 : len(event) - self._checksum_size]
         layout = self._layouts.get(body)
         if layout is None:
-            layout = self._new_layout(event, body)
+            try:
+                layout = self._layouts.add(body)
+            except ValueError as error:
+                self._unreadable(event, str(error))
         self._open[event[19:25]] = layout
         if layout.foreign:
             self._foreign = True
 
-    def _new_layout(self, event: bytes, body: bytes) -> _Layout:
-        if len(self._layouts) >= _LAYOUTS_KEPT:
-            self._layouts.clear()
-        try:
-            table = table_name(body)
-        except (ValueError, IndexError):
-            self._unreadable(event, "a TABLE_MAP event cannot be understood")
-        layout = self._layouts[body] = _Layout(body, table, ours=table in self._tables)
-        return layout
-
     def _write_rows(self, event: bytes) -> None:
-        layout = self._open.get(event[19:25])
-        if layout is None:
-            self._inside(event)
-        self._at = self._widened(ev.end_position(event))
+        layout = self._layout_of(event)
         if not layout.ours:
             return
         try:
-            decoder = layout.decoder or self._decoder(layout)
-            decoder.read(event, len(event) - self._checksum_size, self._committed_at(event), self._events.append)
+            decoder = layout.decoder or self._layouts.decoder(layout)
+            end = len(event) - self._checksum_size
+            decoder.read(event, end, self._committed_at(event), self._events.append)
         except ValueError as error:
             self._unreadable(event, f"rows of {layout.table} cannot be decoded: {error}")
         self._row_bytes += len(event)
         if len(self._events) >= self._chunk_events or self._row_bytes >= self._chunk_bytes:
             self._chunk()
 
-    def _decoder(self, layout: _Layout) -> RowDecoder:
-        """Made with the first insert: layouts that only UPDATEs show need not be understood."""
-        table_map = parse_table_map(layout.body)
-        fix = "SET GLOBAL binlog_row_metadata = FULL"
-        if not table_map.described:
-            raise ValueError(f"the binlog does not describe its columns; {fix} (MySQL 8.0.1 or later)")
-        if not table_map.named:
-            names = self._describe(layout.table) if self._describe else []
-            if len(names) != len(table_map.columns):
-                raise ValueError(
-                    f"the binlog has {len(table_map.columns)} columns without names, "
-                    f"the table has {len(names) or 'unknown ones'} now; {fix}"
-                )
-            table_map = table_map.with_names(names)
-        layout.decoder = RowDecoder(table_map, self._extra_columns)
-        return layout.decoder
-
     def _row_change(self, event: bytes) -> None:
         """UPDATE or DELETE. A row inserted before in this transaction is no longer what its insert says."""
+        layout = self._layout_of(event)
+        if layout.ours:
+            _mark_incomplete(one for one in self._events if one.table == layout.table)
+
+    def _layout_of(self, event: bytes) -> Layout:
         layout = self._open.get(event[19:25])
         if layout is None:
             self._inside(event)
         self._at = self._widened(ev.end_position(event))
-        if layout.ours:
-            self._mark_incomplete([one for one in self._events if one.table == layout.table])
-
-    @staticmethod
-    def _mark_incomplete(events: Iterable[Event]) -> None:
-        for event in events:
-            event.incomplete = True
+        return layout
 
     def _statement_part(self, _: bytes) -> None:
         self._foreign = True
@@ -258,11 +208,11 @@ class Assembler:
     def _transaction_payload(self, event: bytes) -> None:
         self._unreadable(
             event,
-            "a compressed transaction (binlog_transaction_compression), which this version cannot read",
-            "SET GLOBAL binlog_transaction_compression = OFF, and step over it",
+            "a compressed transaction, which this version cannot read",
+            "SET GLOBAL binlog_transaction_compression = OFF, then ",
         )
 
-    # -- ends -------------------------------------------------------------------------------------------------
+    # -- ends ----------------------------------------------------------------------------------------------
 
     def _end(self, event: bytes, *, discard: bool = False, barrier: str | None = None) -> None:
         if not self._in_transaction:
@@ -282,14 +232,14 @@ class Assembler:
         self._end(event, discard=not ev.is_one_phase(event))
 
     def _chunk(self) -> None:
-        """Give out what has come so far of a large transaction; whatever changes these rows later is still unread."""
+        """Give out what has come of a large transaction; what changes these rows later is still unread."""
         if self._in_xa:
-            # Whether it is prepared or committed in one phase only its end says. The sweep finds these rows.
+            # Only its end says whether it is prepared or committed in one phase. The sweep finds these rows.
             self._events_before += len(self._events)
             self._events.clear()
         else:
             events = self._taken_out()
-            self._mark_incomplete(events)
+            _mark_incomplete(events)
             if events:
                 self._done.append(Transaction(events, None))
             self._given = max(self._given, self._events_before)
@@ -298,13 +248,11 @@ class Assembler:
 
     def _taken_out(self) -> list[Event]:
         """The collected events, without those that were given before the connection was lost."""
+        if self._given and self._given_of != self._identity():
+            raise Hold("the transaction that was half read when MySQL went did not come again", reason="mysql")
         events, self._events = self._events, []
         again = self._given - self._events_before
         self._events_before += len(events)
-        if self._given and self._given_of != self._identity():
-            raise Hold(
-                "the transaction that was being read when the connection was lost did not come again", reason="mysql"
-            )
         return events[again:] if again > 0 else events
 
     def _identity(self) -> object:
@@ -321,7 +269,7 @@ class Assembler:
         rotated: bool = False,
         barrier: str | None = None,
     ) -> None:
-        """Everything up to where we are is complete; what has no events is joined to what came before."""
+        """All up to where we are is complete. What has no events is joined to a stretch without events."""
         done = self._done
         end = (self.file, self.offset)
         last = done[-1] if done else None
@@ -342,17 +290,19 @@ class Assembler:
     def _commit_stamp(self) -> CommitStamp:
         if self._stamp is None:
             event = self._gtid_event
-            try:
-                self._stamp = decode_gtid_event(event) if event is not None else (None, 0, 0)
-            except (ValueError, StructError) as error:
-                self._unreadable(event or b"", f"a GTID event cannot be understood: {error}")
+            self._stamp = (None, 0, 0)
+            if event is not None:
+                try:
+                    self._stamp = decode_gtid_event(event)
+                except (ValueError, StructError) as error:
+                    self._unreadable(event, f"a GTID event cannot be understood: {error}")
         return self._stamp
 
     def _committed_at(self, event: bytes) -> int:
-        _, _, micros = self._commit_stamp()
+        _, _, micros = self._stamp or self._commit_stamp()
         return micros // 1000 if micros else int.from_bytes(event[:4], "little") * 1000
 
-    # -- between transactions ---------------------------------------------------------------------------------
+    # -- between transactions --------------------------------------------------------------------------------
 
     def _format_description(self, event: bytes) -> None:
         """A file begins, or a dump in the middle of one."""
@@ -365,7 +315,7 @@ class Assembler:
         self._step(event)
 
     def _previous_gtids(self, event: bytes) -> None:
-        """All that earlier files hold, which was read or asked to be left out; it also names what has no events."""
+        """All that earlier files hold. We have read that or left it out; it also names GTIDs without events."""
         try:
             gtids = list(decode_gtid_set(event[ev.HEADER_SIZE : len(event) - self._checksum_size]))
         except ValueError as error:
@@ -387,12 +337,12 @@ class Assembler:
                 self._go_to(file, offset)
                 return
             if file == self.file:
-                return  # the real one came before; it did not if the server died
+                return  # the real one came before; it did not where the server died
         self._go_to(file, offset)
         self._give([], rotated=True)
 
     def _heartbeat(self, event: bytes) -> None:
-        """Where the server is; it may have left out much that we asked it to leave out."""
+        """Where the server is; it may have passed over much that we asked it to leave out."""
         if self._in_transaction or self._gtid_event is not None:
             return
         file, offset = ev.heartbeat_position(event, len(event) - self._checksum_size)
@@ -402,7 +352,7 @@ class Assembler:
             self._go_to(file, offset)
             self._give([])
 
-    # -- positions --------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------
 
     def _go_to(self, file: str, offset: int) -> None:
         self.file = file
@@ -412,22 +362,27 @@ class Assembler:
         self.offset = self._at = self._widened(ev.end_position(event))
 
     def _widened(self, low: int) -> int:
-        """Events give the low 32 bits of their position; a file is longer where one transaction is. Asked for every event
-        with rows, which are less than 4 GiB apart."""
+        """Events give the low 32 bits of their position; a file is longer where one transaction is.
+
+        It is asked for all events with rows, less than 4 GiB apart, so that no wrap is missed.
+        """
         return self._at + ((low - self._at) & _UINT32)
 
     def _inside(self, event: bytes) -> NoReturn:
-        self._unreadable(
-            event, "the position that was read from stands inside a transaction", "start from a transaction's end"
-        )
+        self._unreadable(event, "the position that was read from stands inside a transaction")
 
-    def _unreadable(self, event: bytes, what: str, hint: str = "") -> NoReturn:
+    def _unreadable(self, event: bytes, what: str, first: str = "") -> NoReturn:
         end = ev.end_position(event)
         at = f"{self.file}:{end - len(event)}" if end else f"{self.file}, after {self.offset},"
-        source, number, _ = self._stamp or (None, 0, 0)
-        inside = f" (transaction {source}:{number})" if source else ""
+        source, number, _ = self._commit_stamp()
+        transaction = f"transaction {source}:{number}" if source else "this transaction"
         raise BinlogUnreadable(
-            f"the binlog cannot be read on at {at}{inside}: {what}",
-            hint=f"{hint + ': ' if hint else ''}`cdc-outbox checkpoint set` with a position after it (the event ends at "
-            f"{self.file}:{end}); the sweep picks up what lies between",
+            f"the binlog cannot be read on at {at} in {transaction}: {what}",
+            hint=f"{first}`cdc-outbox checkpoint set` with a position behind {transaction} (this event ends at "
+            f"{self.file}:{end}) steps over it; the sweep picks its rows up",
         )
+
+
+def _mark_incomplete(events: Iterable[Event]) -> None:
+    for event in events:
+        event.incomplete = True

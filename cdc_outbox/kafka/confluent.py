@@ -280,9 +280,9 @@ class _Queries:
             if auto_create:
                 error = self._lane.producer.list_topics(topic, timeout=timeout).topics[topic].error
                 return None if error is None else official(error.name())
-            asked = _admin(self._settings).describe_topics(TopicCollection([topic]), request_timeout=timeout)
+            admin = _admin(self._settings)
             try:
-                asked[topic].result()
+                admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result()
             except KafkaException as raised:
                 return _brokers_word(raised)[0]
             return None
@@ -298,9 +298,9 @@ class _Queries:
     def create_topic(self, topic: str, partitions: int, replication_factor: int, timeout: float) -> str | None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
         with _answers_expected(self._settings):
-            asked = _admin(self._settings).create_topics([new], operation_timeout=timeout, request_timeout=timeout)
+            admin = _admin(self._settings)
             try:
-                asked[topic].result()
+                admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()
             except KafkaException as raised:
                 name, text = _brokers_word(raised)
                 return None if name == "TOPIC_ALREADY_EXISTS" else f"{name}: {text}"
@@ -368,7 +368,7 @@ def _producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, An
 
 
 def _admin(settings: KafkaSettings, errors: _Errors | None = None) -> AdminClient:
-    """For a question or two: it ends with its last reference."""
+    """For a question or two: it ends with its last reference, so keep one until the answer is there."""
     ours: dict[str, Any] = {"error_cb": errors or _Errors(settings), "logger": _LibraryLog()}
     return AdminClient({**_connection_options(settings), **settings.options, **ours})
 

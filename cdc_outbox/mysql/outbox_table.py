@@ -97,6 +97,14 @@ class OutboxTable:
             found.update({id: RowStatus(e, status, bool(parked)) for id, e, status, parked in session.query(sql)})
         return found
 
+    def all_pending(self, session: Session, rows: Sequence[Row]) -> bool:
+        """True when every one of these rows is there, pending and not parked."""
+        return len(rows) == sum(
+            int(count)
+            for part in _slices(rows)
+            for (count,) in session.query(self._query("pending_count", rows=_pairs(session, part)))
+        )
+
     def fetch(self, session: Session, ids: Sequence[int], lock: Lock = "") -> dict[int, Event]:
         """The rows as events, payload as text."""
         found: dict[int, Event] = {}
@@ -224,8 +232,7 @@ class OutboxTable:
     def _change(self, session: Session, statement: str, rows: Sequence[Row], **parts: object) -> int:
         matched = 0
         for part in _slices(rows):
-            named = ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in part)
-            matched += session.execute(self._query(statement, rows=named, **parts))
+            matched += session.execute(self._query(statement, rows=_pairs(session, part), **parts))
         return matched
 
     def _error(self, session: Session, error: str) -> str:
@@ -291,6 +298,10 @@ def _aggregates(session: Session, aggregates: Iterable[Aggregate]) -> str:
 
 def _numbers(ids: Iterable[int]) -> str:
     return ",".join(str(int(id)) for id in ids)
+
+
+def _pairs(session: Session, rows: Iterable[Row]) -> str:
+    return ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in rows)
 
 
 def _slices(items: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -127,6 +127,8 @@ class Session:
 
     def literal(self, value: str) -> str:
         """The value as a quoted SQL literal."""
+        if "'" not in value and "\\" not in value:
+            return f"'{value}'"
         return str(self._connection.escape(value))
 
     def ping(self) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Literal
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
@@ -15,6 +21,35 @@ _DELIVERY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 
 # A second time series for each counter that says when it began: of no use to anybody here.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class DeliveryHistogram(Collector):
+    """From commit to the broker's acknowledgement, for many events at a time.
+
+    prometheus_client's own histogram takes two locks for each observation: more than all else that an event costs
+    between its acknowledgement and its settling.
+    """
+
+    def __init__(self, relay: str) -> None:
+        self._relay = relay
+        self._counts = [0] * (len(_DELIVERY_BUCKETS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: Iterable[float]) -> None:
+        """Count these delays. For one thread; a scrape on another may see part of a call."""
+        counts, total = self._counts, 0.0
+        for delay in seconds:
+            counts[bisect_left(_DELIVERY_BUCKETS, delay)] += 1
+            total += delay
+        self._sum += total
+
+    def collect(self) -> Iterator[Metric]:
+        bounds = [floatToGoString(bound) for bound in (*_DELIVERY_BUCKETS, float("inf"))]
+        family = HistogramMetricFamily(
+            "cdc_outbox_delivery_seconds", "From commit to the broker's acknowledgement", labels=["relay"]
+        )
+        family.add_metric([self._relay], list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
+        yield family
 
 
 class Metrics:
@@ -30,13 +65,8 @@ class Metrics:
         self.reordered = self._counter(
             "reordered_total", "Events published before an earlier one of their aggregate"
         ).labels(name)
-        self.delivery_seconds = Histogram(
-            "cdc_outbox_delivery_seconds",
-            "From commit to the broker's acknowledgement",
-            ["relay"],
-            registry=self.registry,
-            buckets=_DELIVERY_BUCKETS,
-        ).labels(name)
+        self.delivery_seconds = DeliveryHistogram(name)
+        self.registry.register(self.delivery_seconds)
 
         self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest commit that is not settled").labels(name)
         self.in_flight = self._gauge("in_flight", "Events read and not yet settled").labels(name)

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import takewhile
 
 from cdc_outbox.errors import RecordRefused
 from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
@@ -126,7 +127,7 @@ class InFlight:
 
     # -- the tail ---------------------------------------------------------------------------------------------
 
-    def admit(self, transactions: Iterable[Transaction]) -> list[Envelope]:
+    def admit(self, transactions: Sequence[Transaction]) -> list[Envelope]:
         """Enter what the reader brought, in stream order; gives the envelopes to decide about.
 
         An event that is here already (the poller was first) is passed over.
@@ -148,9 +149,9 @@ class InFlight:
                     transaction.committed_at = transaction.events[0].committed_at
                     transaction.events = []  # the envelopes keep them; a settled one must not be kept by its position
                 self._transactions.append(transaction)
-                self._streamed = self._streamed.after(transaction)
                 self.traffic += transaction.traffic
                 self.rotated = self.rotated or transaction.rotated
+            self._streamed = self._streamed.past(transactions)
             return admitted
 
     def skip(self, envelope: Envelope) -> None:
@@ -368,14 +369,8 @@ class InFlight:
             for envelope in batch:
                 if envelope.transaction is not None:
                     envelope.transaction.unsettled -= 1
-            count = 0
-            position = self._resumable.copy()
-            for transaction in self._transactions:
-                if transaction.unsettled:
-                    break
-                count += 1
-                position = position.after(transaction)
-            return Progress(position, count)
+            settled = list(takewhile(lambda transaction: not transaction.unsettled, self._transactions))
+            return Progress(self._resumable.copy().past(settled), len(settled))
 
     def retract(self, batch: Sequence[Envelope]) -> None:
         with self._lock:

@@ -50,13 +50,9 @@ class Intake:
         if incomplete:
             self._complete(incomplete)
         if self._check_until is not None:
-            # An envelope that is let through here may still be claimed or parked by status only.
-            caught_up = self._ledger.streamed_past(self._check_until)
-            statuses = self._statuses(envelopes)
-            sifted = self._judge(envelopes, statuses)
-            if caught_up:
+            if self._ledger.streamed_past(self._check_until):
                 self._check_until = None
-            return sifted
+            return self._by_status(envelopes)
         go: list[Envelope] = []
         dropped: list[Envelope] = []
         for envelope in envelopes:
@@ -66,6 +62,12 @@ class Intake:
             else:
                 self._drop(envelope, event.status, event.parked, dropped, gone=event.incomplete)
         return go, dropped
+
+    def _by_status(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        by_table = _by_table(envelopes)
+        if all(self._tables[table].all_pending(self._session, _rows(part)) for table, part in by_table.items()):
+            return envelopes, []
+        return self._judge(envelopes, self._statuses(envelopes))
 
     @property
     def catching_up(self) -> bool:

@@ -5,6 +5,7 @@ Owns the publisher and is the only thread that decides about an event. It must n
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import random
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 WAKE = 0.25
 """Seconds between looks at the lease while nothing arrives."""
+
+MESSAGES = 100
+"""Messages taken at most before the tail's events go on: acknowledgements must not keep them waiting."""
 
 BARRIER_WAKE = 0.02
 """Seconds between looks whether everything before a barrier is settled."""
@@ -126,23 +130,25 @@ class Pipeline(Worker):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                message = self._inbox.get(timeout=BARRIER_WAKE if self._tail else WAKE)
-            except queue.Empty:
-                message = None
+            with contextlib.suppress(queue.Empty):
+                self._take(self._inbox.get(timeout=BARRIER_WAKE if self._tail else WAKE))
+                for _ in range(MESSAGES):  # whatever has come meanwhile makes one batch
+                    self._take(self._inbox.get_nowait())
             self._lease.check()
-            match message:
-                case Read(transactions):
-                    self._tail.extend(transactions)
-                case Delivered(deliveries):
-                    self._delivered(deliveries)
-                case Queued(envelopes):
-                    self._take_queued(envelopes)
-                case Freed(aggregates):
-                    for aggregate in aggregates:
-                        self._dispatch(self._ledger.release(aggregate))
             if self._tail:
                 self._advance()
+
+    def _take(self, message: Read | Delivered | Queued | Freed | None) -> None:
+        match message:
+            case Read(transactions):
+                self._tail.extend(transactions)
+            case Delivered(deliveries):
+                self._delivered(deliveries)
+            case Queued(envelopes):
+                self._take_queued(envelopes)
+            case Freed(aggregates):
+                for aggregate in aggregates:
+                    self._dispatch(self._ledger.release(aggregate))
 
     def _close(self) -> None:
         self._intake.close()
@@ -263,13 +269,10 @@ class Pipeline(Worker):
         self._observe(acknowledged)
         self._ledger.acknowledge(acknowledged)
 
-    def _observe(self, acknowledged: Sequence[Envelope]) -> None:
+    def _observe(self, acknowledged: Iterable[Envelope]) -> None:
         now = time.time() * 1000
-        observe = self._metrics.delivery_seconds.observe
-        for envelope in acknowledged:
-            committed = envelope.event.committed_at
-            if committed is not None:
-                observe(max(0.0, (now - committed) / 1000))
+        commits = (envelope.event.committed_at for envelope in acknowledged)
+        self._metrics.delivery_seconds.observe(max(0.0, (now - ms) / 1000) for ms in commits if ms is not None)
 
     # -- failures ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -10,7 +11,13 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.errors import Hold, RecordRefused
@@ -22,7 +29,11 @@ from cdc_outbox.testing.services.endpoint import KafkaEndpoint, wait_until
 from cdc_outbox.testing.services.server import Server
 from tests.harness.kafka import read_topic
 
-pytestmark = pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+pytestmark = [
+    pytest.mark.parametrize("client", ["confluent", "kafka-python"]),
+    # kafka-python leaves a socket that could not connect to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 Open = Callable[..., "Outlet"]
 
@@ -67,6 +78,7 @@ def threads_end() -> Iterator[None]:
     """No thread is left when the test is over: Python's, nor librdkafka's own."""
     before, native_before = set(threading.enumerate()), native_threads()
     yield
+    gc.collect()
     assert set(threading.enumerate()) - before == set()
     assert wait_until(lambda: native_threads() <= native_before, seconds=5)
 
@@ -355,17 +367,6 @@ def test_an_idle_publisher_knows_of_an_outage_and_of_its_end(
     assert wait_until(lambda: outlet.publisher.trouble() is not None, seconds=20)
     own_broker.start()
     assert wait_until(lambda: outlet.publisher.trouble() is None, seconds=20)
-
-
-def test_too_few_replicas_are_waited_for(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
-    bootstrap = own_broker.endpoint.bootstrap
-    topic = create_topic(bootstrap, min_insync_replicas="2")
-    outlet = open_outlet(bootstrap)
-    outlet.send(*(record(topic, token) for token in range(10)))
-    assert wait_until(lambda: "acknowledged none of 10" in (outlet.publisher.trouble() or ""), seconds=20)
-    assert outlet.deliveries == []
-    set_topic_config(bootstrap, topic, "min.insync.replicas", "1")
-    assert outlet.tokens(10) == list(range(10))
 
 
 def test_a_look_up_without_answer_is_a_hold(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,6 +83,13 @@ class World:
         self._connection = self._connection or self.connect()
         with self._connection.cursor() as cursor:
             yield cursor
+
+    def close_session(self) -> None:
+        """End the test's own session; the next statement opens another."""
+        if self._connection is not None:
+            with suppress(pymysql.MySQLError):
+                self._connection.close()
+            self._connection = None
 
     def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self.sql() as cursor:
@@ -191,8 +198,7 @@ class World:
 
     def close(self) -> None:
         """End every relay; what they logged is shown beside a failed test."""
-        if self._connection is not None:
-            self._connection.close()
+        self.close_session()
         for number, relay in enumerate(self._relays, start=1):
             relay.kill()
             print(f"-- log of relay {number}\n{relay.log}")

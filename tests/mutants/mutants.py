@@ -22,8 +22,8 @@ MUTANTS = [
         "p1-position-passes-what-is-in-flight",
         "P1",
         "cdc_outbox/relay/in_flight.py",
-        "                if transaction.unsettled:\n                    break\n",
-        "",
+        "takewhile(lambda transaction: not transaction.unsettled, self._transactions)",
+        "self._transactions",
         "tests/unit/relay/test_in_flight.py::test_position_is_the_settled_prefix",
     ),
     Mutant(
@@ -37,9 +37,9 @@ MUTANTS = [
     Mutant(
         "p2-no-parking",
         "P2",
-        "cdc_outbox/relay/pipeline.py",
-        "            if block is None:\n                free.append(envelope)",
-        "            if True:\n                free.append(envelope)",
+        "cdc_outbox/relay/in_flight.py",
+        "return self._blocks.get((event.table, event.aggregate_type, event.aggregate_id)) if self._blocks else None",
+        "return None",
         "tests/acceptance/test_failures.py::test_successors_wait_and_keep_their_order",
     ),
     Mutant(
@@ -70,8 +70,8 @@ MUTANTS = [
         "p4-rows-named-by-id-alone",
         "P4",
         "cdc_outbox/mysql/outbox_table.py",
-        'named = ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in part)',
-        'named = ",".join(f"({int(id)},event_id)" for id, event_id in part)',
+        'return ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in rows)',
+        'return ",".join(f"({int(id)},event_id)" for id, event_id in rows)',
         "tests/integration/test_status_changes.py::test_a_row_is_named_by_id_and_event_id",
     ),
     Mutant(
@@ -109,9 +109,9 @@ MUTANTS = [
     Mutant(
         "p8-own-checkpoint-counts-as-traffic",
         "P8",
-        "cdc_outbox/binlog/transactions.py",
+        "cdc_outbox/binlog/layouts.py",
         "self.foreign = not ours and table.name != CHECKPOINT_TABLE",
         "self.foreign = not ours",
-        "tests/acceptance/test_restart.py::test_an_idle_relay_writes_nothing",
+        "tests/integration/test_traffic.py::test_status_changes_and_any_relays_checkpoint_are_no_traffic",
     ),
 ]

@@ -1,0 +1,174 @@
+"""Outages of any length cost no event and no retry (P3); the relay holds, says so, and goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.judge import Judge
+from tests.harness.world import World, wait_until
+from tests.harness.writer import Writer
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeKafka, MakeMySQL
+
+CLIENTS = ["kafka-python", "confluent"]
+
+
+def no_retry_spent(world: World) -> bool:
+    return world.execute("SELECT COUNT(*) FROM outbox_event WHERE retry_count > 0 OR status = 3")[0][0] == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broker_that_dies_and_comes_back(
+    make_world: Callable[..., World], make_kafka: MakeKafka, client: str
+) -> None:
+    broker = make_kafka()
+    world = make_world(kafka=broker.endpoint)
+    relay = world.start(kafka={"client": client})
+    writer = Writer(world, threads=2, rate=100).start()
+    judge = Judge(world)
+    wait_until(lambda: len(judge.snapshot().settled) > 100, "100 events settled")
+    broker.kill()
+    relay.wait_for("hold")
+    before = writer.count
+    wait_until(lambda: writer.count > before + 200, "200 more events committed meanwhile")
+    assert no_retry_spent(world)
+    broker.start()
+    relay.wait_for("recovered")
+    commits = writer.stop()
+    world.wait_settled()
+    judge.check_complete(commits)
+    judge.check_order(commits)
+    assert no_retry_spent(world)
+    assert relay.running
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broker_that_is_away_at_the_start(
+    make_world: Callable[..., World], make_kafka: MakeKafka, client: str
+) -> None:
+    broker = make_kafka()
+    world = make_world(kafka=broker.endpoint)
+    broker.kill()
+    relay = world.start(kafka={"client": client}, wait_for="hold")
+    event_id = world.insert("a1")
+    broker.start()
+    relay.wait_for("leader")
+    world.wait_sent(event_id)
+    Judge(world).check({"a1": [event_id]})
+
+
+def test_a_broker_away_while_the_relay_stops(make_world: Callable[..., World], make_kafka: MakeKafka) -> None:
+    broker = make_kafka()
+    world = make_world(kafka=broker.endpoint)
+    config = world.config(limits={"shutdown_timeout": "2s"})
+    relay = world.start(config)
+    world.wait_sent(world.insert("a1"))
+    broker.kill()
+    event_id = world.insert("a1")
+    relay.wait_for("hold")
+    assert relay.stop() == 0
+    assert no_retry_spent(world)
+    broker.start()
+    world.start(config)
+    world.wait_sent(event_id)
+
+
+def test_mysql_that_dies_and_comes_back(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    relay = world.start()
+    sent = [world.insert(f"a{n % 3}") for n in range(30)]
+    world.wait_sent(*sent)
+    world.close_session()
+    server.kill()
+    relay.wait_for("hold")
+    server.start()
+    relay.wait_for("leader", count=2)
+    more = [world.insert(f"a{n % 3}") for n in range(30)]
+    world.wait_sent(*more)
+    commits = {f"a{k}": [one for n, one in enumerate(sent + more) if n % 3 == k] for k in range(3)}
+    Judge(world).check(commits)
+    assert relay.running
+
+
+def test_mysql_that_freezes(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    """A server that answers nothing costs the lease; nothing is written until it is confirmed again."""
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    relay = world.start()
+    world.wait_sent(world.insert("a1"))
+    server.pause()
+    relay.wait_for("leadership_lost")
+    server.resume()
+    relay.wait_for("leader", count=2)
+    event_id = world.insert("a1")
+    world.wait_sent(event_id)
+    Judge(world).check_no_duplicates()
+
+
+def test_mysql_away_at_the_start(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    world.close_session()
+    server.kill()
+    relay = world.start(wait_for="hold")
+    server.start()
+    relay.wait_for("leader")
+    world.wait_sent(world.insert("a1"))
+
+
+def test_a_read_only_server_is_waited_for(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    relay = world.start()
+    world.wait_sent(world.insert("a1"))
+    world.execute("SET GLOBAL read_only = 1")
+    relay.wait_for("hold")
+    world.execute("SET GLOBAL read_only = 0")
+    world.wait_sent(world.insert("a1"))
+    assert relay.running
+
+
+def test_without_gtids_file_and_offset_are_the_position(
+    make_world: Callable[..., World], make_mysql: MakeMySQL
+) -> None:
+    server = make_mysql(gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    world = make_world(mysql=server.endpoint)
+    config = world.config()
+    relay = world.start(config)
+    writer = Writer(world, threads=2, rate=100).start()
+    judge = Judge(world)
+    wait_until(lambda: len(judge.snapshot().settled) > 100, "100 events settled")
+    world.execute("FLUSH BINARY LOGS")
+    wait_until(lambda: len(judge.snapshot().settled) > 200, "200 events settled")
+    relay.kill()
+    snapshot = judge.snapshot()
+    relay = world.start(config)
+    commits = writer.stop()
+    world.wait_settled()
+    judge.check(commits, [snapshot])
+    assert "sweep_done" not in relay.events(), "the position was followed"
+
+
+def test_a_purged_binlog_is_swept_over(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    config = world.config()
+    relay = world.start(config)
+    first = world.insert("a1")
+    world.wait_sent(first)
+    assert relay.stop() == 0
+    missed = [world.insert("a1") for _ in range(10)]
+    world.execute("FLUSH BINARY LOGS")
+    (file,) = world.execute("SHOW BINARY LOG STATUS")[0][:1]
+    world.execute(f"PURGE BINARY LOGS TO '{file}'")
+    relay = world.start(config)
+    relay.wait_for("binlog_lost")
+    relay.wait_for("sweep_done")
+    last = world.insert("a1")
+    world.wait_sent(*missed, last)
+    Judge(world).check({"a1": [first, *missed, last]})

@@ -1,0 +1,169 @@
+"""Where transactions end, what counts as traffic, what is a barrier, and what stops the reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from cdc_outbox.errors import BinlogUnreadable
+from cdc_outbox.model import Position, Transaction
+from cdc_outbox.testing.services.endpoint import MySQLEndpoint
+from tests.integration.binlog_tail import Database, Tail
+
+
+@pytest.fixture
+def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
+    opened = Database(mysql_server, database)
+    yield opened
+    opened.close()
+
+
+def read(outbox: Database, *statements: str) -> list[Transaction]:
+    """The transactions of these statements, of this database only; each ends up in an entry of its own."""
+    start = outbox.position()
+    with Tail(outbox, start) as tail:
+        tail.wait(lambda: tail.connects > 0)
+        for statement in statements:
+            outbox.execute(statement)
+            tail.wait_for_position(outbox.position())
+    return tail.transactions
+
+
+INSERT = (
+    "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+    " VALUES ('{}', 'order', 'o1', 'Created', '[]')"
+)
+
+
+def test_a_large_transaction_comes_in_parts(outbox: Database) -> None:
+    start = outbox.position()
+    outbox.insert("before")
+    outbox.insert(*[f"e{i}" for i in range(2500)], payload='{"k": "' + "x" * 100 + '"}')
+    outbox.insert("after")
+    with Tail(outbox, start, chunk_events=1000) as tail:
+        tail.wait_for_events(2502)
+    assert tail.event_ids == ["before", *[f"e{i}" for i in range(2500)], "after"]
+    parts = [t for t in tail.transactions if t.events]
+    assert [t.end is None for t in parts] == [False, True, True, False, False]
+    # What a later statement of the same transaction does to the rows of a part is not known yet.
+    assert [all(event.incomplete for event in t.events) for t in parts] == [False, True, True, False, False]
+    assert [len(t.gtids) for t in parts] == [1, 0, 0, 1, 1]
+
+
+def test_a_transaction_of_large_rows_comes_in_parts(outbox: Database) -> None:
+    start = outbox.position()
+    outbox.insert(*[f"e{i}" for i in range(8)], payload='"' + "x" * 100_000 + '"')
+    with Tail(outbox, start, chunk_bytes=250_000) as tail:
+        tail.wait_for_events(8)
+    assert [len(t.events) for t in tail.transactions if t.events] == [3, 3, 2]
+
+
+def test_xa(outbox: Database) -> None:
+    start = outbox.position()
+    for xid, end in (("x1", "COMMIT"), ("x2", "ROLLBACK")):
+        outbox.execute(f"XA START '{xid}'")
+        outbox.insert(xid)
+        outbox.execute(f"XA END '{xid}'")
+        outbox.execute(f"XA PREPARE '{xid}'")
+        outbox.execute(f"XA {end} '{xid}'")
+    outbox.execute("XA START 'x3'")
+    outbox.insert("x3")
+    outbox.execute("XA END 'x3'")
+    outbox.execute("XA COMMIT 'x3' ONE PHASE")
+    outbox.insert("last")
+    end = outbox.position()
+    with Tail(outbox, start) as tail:
+        tail.wait_for_position(end)
+    # A prepared transaction may still be rolled back: the sweep finds what was committed.
+    assert tail.event_ids == ["x3", "last"]
+    assert outbox.one("SELECT COUNT(*) FROM outbox_event WHERE event_id = 'x1'") == 1
+
+
+def test_rows_of_a_prepared_transaction_are_not_given_in_parts_either(outbox: Database) -> None:
+    start = outbox.position()
+    outbox.execute("XA START 'x1'")
+    outbox.insert(*[f"e{i}" for i in range(50)])
+    outbox.execute("XA END 'x1'")
+    outbox.execute("XA PREPARE 'x1'")
+    outbox.execute("XA ROLLBACK 'x1'")
+    outbox.insert("last")
+    with Tail(outbox, start, chunk_events=10) as tail:
+        tail.wait(lambda: "last" in tail.event_ids)
+    assert tail.event_ids == ["last"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE outbox_event",
+        "truncate table `outbox_event`",
+        "DROP TABLE IF EXISTS other, outbox_event",
+        "RENAME TABLE outbox_event TO outbox_old, outbox_new TO outbox_event",
+        "ALTER TABLE outbox_event ADD COLUMN tenant INT",
+        "/* by the migration tool */ ALTER TABLE outbox_event ADD INDEX (status)",
+        "CREATE INDEX more ON outbox_event (status)",
+    ],
+)
+def test_a_change_of_our_table_is_a_barrier(outbox: Database, statement: str) -> None:
+    outbox.execute("CREATE TABLE outbox_new LIKE outbox_event")
+    seen = read(outbox, INSERT.format("a"), statement)
+    barriers = [t for t in seen if t.barrier]
+    if statement.startswith("CREATE INDEX"):
+        assert not barriers  # rows stay what they are
+        return
+    (barrier,) = barriers
+    assert barrier.barrier is not None and "outbox_event" in barrier.barrier and not barrier.events
+    assert [bool(t.events) for t in seen if t.events or t.barrier] == [True, False]
+
+
+def test_events_of_the_table_that_takes_the_place_of_ours(outbox: Database) -> None:
+    """As gh-ost and pt-osc do: rows copied into the new table are not ours, rows after the swap are."""
+    outbox.insert("a")
+    seen = read(
+        outbox,
+        "CREATE TABLE _new LIKE outbox_event",
+        "ALTER TABLE _new ADD COLUMN tenant INT FIRST",
+        "INSERT INTO _new (id, event_id, aggregate_type, aggregate_id, event_type, payload) SELECT id, event_id,"
+        " aggregate_type, aggregate_id, event_type, payload FROM outbox_event",
+        "RENAME TABLE outbox_event TO _old, _new TO outbox_event",
+        INSERT.format("b"),
+    )
+    assert [event.event_id for t in seen for event in t.events] == ["b"]
+
+
+def test_statement_sessions_bring_no_events(outbox: Database) -> None:
+    """Their rows are in no binlog event; the sweep finds them."""
+    try:
+        outbox.execute("SET SESSION binlog_format = 'STATEMENT'")
+    except Exception as error:  # a server that has no such format any more
+        pytest.skip(str(error))
+    seen = read(outbox, INSERT.format("a"), "SET SESSION binlog_format = 'ROW'", INSERT.format("b"))
+    assert [event.event_id for t in seen for event in t.events] == ["b"]
+
+
+def test_a_compressed_transaction_stops_the_reader_with_its_position(outbox: Database) -> None:
+    outbox.insert("a")
+    before = outbox.position()
+    outbox.execute("SET SESSION binlog_transaction_compression = ON")
+    outbox.insert("b", payload='{"k": "' + "x" * 2000 + '"}')
+    outbox.execute("SET SESSION binlog_transaction_compression = OFF")
+    outbox.insert("c")
+    with Tail(outbox, before) as tail:
+        error = tail.wait_for_error()
+    assert isinstance(error, BinlogUnreadable)
+    assert "compressed transaction" in error.message and before.file in error.message
+    assert error.hint and "binlog_transaction_compression = OFF" in error.hint
+    behind = re.search(r"ends at (\S+):(\d+)", error.hint)
+    assert behind is not None
+    with Tail(outbox, Position(behind[1], int(behind[2]))) as tail:
+        tail.wait_for_events(1)
+    assert tail.event_ids == ["c"]
+
+
+def test_create_table_select_of_our_table(outbox: Database) -> None:
+    outbox.insert("a")
+    outbox.execute("RENAME TABLE outbox_event TO _old")
+    seen = read(outbox, "CREATE TABLE outbox_event SELECT * FROM _old", "UPDATE outbox_event SET status = 2")
+    assert [event.event_id for t in seen for event in t.events] == ["a"]
