@@ -180,8 +180,7 @@ class BinlogReader:
 
     def _advance(self, transactions: list[Transaction]) -> None:
         with self._lock:
-            for transaction in transactions:
-                self._position = self._position.after(transaction)
+            self._position = self._position.past(transactions)
 
     def _described(self, table: TableName) -> list[str]:
         assert self._describe is not None

@@ -11,7 +11,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
@@ -44,7 +43,7 @@ class DeliveryHistogram(Collector):
         self._sum += total
 
     def collect(self) -> Iterator[Metric]:
-        bounds = [floatToGoString(bound) for bound in (*_DELIVERY_BUCKETS, float("inf"))]
+        bounds = [*(f"{bound:g}" for bound in _DELIVERY_BUCKETS), "+Inf"]
         family = HistogramMetricFamily(
             "cdc_outbox_delivery_seconds", "From commit to the broker's acknowledgement", labels=["relay"]
         )
