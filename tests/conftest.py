@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
@@ -12,6 +13,7 @@ import pymysql
 import pytest
 
 from cdc_outbox.testing.services import providers
+from cdc_outbox.testing.services.child import interrupted_by_signals
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
 from cdc_outbox.testing.services.server import Server
@@ -28,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; runs only with --long")
     os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+    until_the_end = contextlib.ExitStack()
+    until_the_end.enter_context(interrupted_by_signals())  # fixtures must be torn down then as well
+    config.add_cleanup(until_the_end.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -100,6 +100,10 @@ class BinlogReader:
     def request_stop(self) -> None:
         """From any thread: `run` returns soon, also when it waits for the server."""
         self._stop.set()
+        self.close_dump()
+
+    def close_dump(self) -> None:
+        """From any thread: end the present connection; reading goes on with another one."""
         stream = self._stream
         if stream is not None:
             stream.interrupt()

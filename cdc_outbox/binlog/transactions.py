@@ -96,7 +96,7 @@ class Assembler:
         """
         self._done = []
         for event in batch:
-            if crc32(event) != INTACT and self._checksum_size:
+            if crc32(event) != INTACT and self._has_checksum(event):
                 self._unreadable(event, "an event's checksum is wrong: the file or the connection is damaged")
             kind = event[4]
             if kind == WRITE_ROWS:
@@ -112,6 +112,11 @@ class Assembler:
             else:
                 self._rare.get(kind, self._unknown)(event)
         return self._done
+
+    def _has_checksum(self, event: bytes) -> bool:
+        """The event that begins a file speaks for itself; where checksums are off the server leaves its own wrong."""
+        is_first = event[4] == ev.FORMAT_DESCRIPTION
+        return (ev.checksum_size(event) if is_first else self._checksum_size) > 0
 
     # -- inside a transaction ------------------------------------------------------------------------------
 

@@ -138,7 +138,8 @@ class Session:
         """Wake whoever waits in this session, from any thread; the session is lost by it."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                # The plain socket's method: SSLSocket's own takes the TLS state away under whoever reads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

@@ -18,14 +18,16 @@ class Budget:
         self._closed = False
         self._changed = threading.Condition()
 
-    def take(self, events: int, size: int) -> None:
-        """Wait until there is room, then take it; raises Stopped when closed."""
+    def take(self, events: int, size: int, timeout: float | None = None) -> bool:
+        """Wait until there is room, then take it; False after `timeout` seconds without. Raises Stopped when closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._has_room(size))
+            if not self._changed.wait_for(lambda: self._closed or self._has_room(size), timeout):
+                return False
             if self._closed:
                 raise Stopped("the relay is stopping")
             self.events += events
             self.bytes += size
+            return True
 
     def _has_room(self, size: int) -> bool:
         if self.events == 0:

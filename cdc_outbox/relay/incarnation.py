@@ -255,6 +255,7 @@ class Incarnation:
             heartbeat=HEARTBEAT,
             describe=lambda name: column_names_of(settings, name),
         )
+        self._pipeline.close_dump = reader.close_dump
         self._reading = _Reading(reader, self._on_failure)
         self._workers = [self._pipeline, settler, poller, self._reading]
 

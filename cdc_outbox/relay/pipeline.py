@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc_outbox.errors import Hold, RecordRefused
+from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
 from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE
 from cdc_outbox.model import Aggregate, Event, Transaction
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
@@ -38,6 +38,9 @@ WAKE = 0.25
 
 MESSAGES = 100
 """Messages taken at most before the tail's events go on: acknowledgements must not keep them waiting."""
+
+LONG_HOLD = 600.0
+"""Seconds without room for what the reader brought, after which the binlog connection is closed."""
 
 BARRIER_WAKE = 0.02
 """Seconds between looks whether everything before a barrier is settled."""
@@ -104,6 +107,8 @@ class Pipeline(Worker):
         self._alerts = alerts
         self._batch = batch
         self._max_record_bytes = max_record_bytes
+        self.close_dump: Callable[[], None] = lambda: None
+        """Ends the reader's connection; it goes on after its last whole transaction once it reads again."""
 
     # -- from other threads -----------------------------------------------------------------------------------
 
@@ -111,7 +116,11 @@ class Pipeline(Worker):
         """The reader's sink: waits for room in the budget. Raises Stopped when the relay stops."""
         events = sum(len(t.events) for t in transactions)
         if events:
-            self._budget.take(events, sum(e.size for t in transactions for e in t.events))
+            size = sum(e.size for t in transactions for e in t.events)
+            if not self._budget.take(events, size, LONG_HOLD):
+                # A dump that is not read pins the primary's binlog files; the reader opens another one later.
+                self.close_dump()
+                self._budget.take(events, size)
         self._inbox.put(Read(transactions))
 
     def deliver(self, deliveries: list[Delivery]) -> None:
@@ -129,6 +138,13 @@ class Pipeline(Worker):
     # -- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._relay()
+        except LeadershipLost:
+            self._publisher.purge()  # before anything else: another relay may publish from now on
+            raise
+
+    def _relay(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
                 self._take(self._inbox.get(timeout=BARRIER_WAKE if self._tail else WAKE))

@@ -163,6 +163,9 @@ class Supervisor:
             self._binlog_lost = True
         elif isinstance(known, Hold):
             self._hold(known.reason, str(known))
+            if known.reason != "kafka":
+                # The name may lead to another server by now: everything is opened anew, the lock session first.
+                self._leadership.close()
         elif isinstance(known, CdcOutboxError):
             raise known
         else:

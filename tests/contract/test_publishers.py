@@ -417,8 +417,8 @@ def test_close_tells_the_outcome_of_everything(open_outlet: Open, kafka_broker: 
 
 
 @pytest.mark.parametrize("state", ["frozen", "away"])
-def test_close_ends_while_the_broker_does_not_answer(
-    open_outlet: Open, own_broker: Server[KafkaEndpoint], state: str
+def test_while_the_broker_does_not_answer_close_ends_and_nothing_new_is_made(
+    client: str, open_outlet: Open, own_broker: Server[KafkaEndpoint], state: str
 ) -> None:
     topic = create_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
@@ -434,15 +434,6 @@ def test_close_ends_while_the_broker_does_not_answer(
     assert time.monotonic() - began < 5
     assert all(isinstance(one.error, Hold) for one in outlet.wait(1000)[1:])
 
-
-@pytest.mark.parametrize("state", ["frozen", "away"])
-def test_no_publisher_without_a_broker(
-    client: str, own_broker: Server[KafkaEndpoint], state: str, threads_end: None
-) -> None:
-    if state == "frozen":
-        own_broker.pause()
-    else:
-        own_broker.kill()
     settings = KafkaSettings(bootstrap_servers=own_broker.endpoint.bootstrap, client=client)  # type: ignore[arg-type]
     for attempt in (lambda: make_publisher(settings, lambda _: None), lambda: describe_broker(settings)):
         began = time.monotonic()

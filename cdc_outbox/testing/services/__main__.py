@@ -22,6 +22,7 @@ usage: scripts/services COMMAND
   status           say where they run (exit 0), or that they do not (exit 1)
   env              print the variables that tests and the demo look for: eval "$(scripts/services env)"
   run -- COMMAND   start both where none run, run COMMAND with those variables, stop what was started
+Downloads are kept in ~/.cache/cdc-outbox (or $XDG_CACHE_HOME/cdc-outbox), about 600 MB; it can be removed any time.
 """
 NOT_RUNNING = "Not running. Start them with: scripts/services start"
 
