@@ -16,6 +16,7 @@ from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.child import interrupted_by_signals
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
+from cdc_outbox.testing.services.options import Options
 from cdc_outbox.testing.services.server import Server
 from tests.harness.world import World
 
@@ -76,7 +77,7 @@ def make_mysql() -> Iterator[MakeMySQL]:
     """make_mysql(**mysqld_options) -> a started server that only this test uses.
 
     For tests that change global settings or stop, kill, pause or restart it: `make_mysql(gtid_mode="OFF",
-    enforce_gtid_consistency="OFF")`. It takes about 5 s.
+    enforce_gtid_consistency="OFF")`. It takes 1 to 4 s.
     """
     servers: list[Server[MySQLEndpoint]] = []
 
@@ -91,10 +92,10 @@ def make_mysql() -> Iterator[MakeMySQL]:
 
 @pytest.fixture
 def make_kafka() -> Iterator[MakeKafka]:
-    """make_kafka({"message.max.bytes": 2000}) -> a started broker that only this test uses; takes about 7 s."""
+    """make_kafka({"message.max.bytes": 2000}) -> a started broker that only this test uses; takes about 5 s."""
     servers: list[Server[KafkaEndpoint]] = []
 
-    def make(options: providers.Options | None = None) -> Server[KafkaEndpoint]:
+    def make(options: Options | None = None) -> Server[KafkaEndpoint]:
         servers.append(providers.make_kafka(options or {}, _say))
         return servers[-1]
 

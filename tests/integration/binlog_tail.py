@@ -116,7 +116,9 @@ class Tail:
         self._thread = threading.Thread(target=self._run, name="tail")
 
     def _connected(self) -> None:
-        self.connects += 1
+        with self._arrived:
+            self.connects += 1
+            self._arrived.notify_all()
 
     def _take(self, transactions: list[Transaction]) -> None:
         assert self.gate.wait(DEADLINE)

@@ -11,12 +11,12 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic
 
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint, free_port, wait_until
+from cdc_outbox.testing.services.options import Options, kafka_options, mysql_options
 from cdc_outbox.testing.services.server import EndpointT
 from cdc_outbox.testing.services.words import Say, Unavailable
 
@@ -24,12 +24,6 @@ MYSQL_IMAGE = "mysql:8.4"
 KAFKA_IMAGE = "apache/kafka:4.1.0"
 START_DEADLINE = 120.0
 """Seconds until a container's server must answer; pulling its image comes before and has no limit of ours."""
-_MYSQL_OPTIONS = {
-    "gtid-mode": "ON",
-    "enforce-gtid-consistency": "ON",
-    "binlog-row-metadata": "FULL",
-    "server-id": "1",
-}
 
 
 class DockerServer(Generic[EndpointT]):
@@ -97,40 +91,26 @@ class DockerServer(Generic[EndpointT]):
         return self._container.get_wrapped_container()
 
 
-def docker_mysql(options: Mapping[str, str | int], say: Say) -> DockerServer[MySQLEndpoint]:
+def docker_mysql(options: Options, say: Say) -> DockerServer[MySQLEndpoint]:
     """A container that runs mysqld with `options`, not started. Raises Unavailable when no engine answers."""
     container, host = _container(os.environ.get("CDC_OUTBOX_TEST_MYSQL_IMAGE", MYSQL_IMAGE), "MySQL", say)
-    chosen = {**_MYSQL_OPTIONS, **{name.replace("_", "-"): str(value) for name, value in options.items()}}
     endpoint = MySQLEndpoint(host, free_port(), "root", "")
     container.with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes").with_env("MYSQL_ROOT_HOST", "%")
-    container.with_command([f"--{name}={value}" for name, value in chosen.items()])
+    container.with_command([f"--{name}={value}" for name, value in mysql_options({}, options).items()])
     container.with_bind_ports(3306, endpoint.port)
     return DockerServer(container, endpoint, endpoint.port)
 
 
-def docker_kafka(options: Mapping[str, str | int], say: Say) -> DockerServer[KafkaEndpoint]:
+def docker_kafka(options: Options, say: Say) -> DockerServer[KafkaEndpoint]:
     """A container that runs one broker, not started. options: as in server.properties. Raises Unavailable."""
     container, host = _container(os.environ.get("CDC_OUTBOX_TEST_KAFKA_IMAGE", KAFKA_IMAGE), "Kafka", say)
     port = free_port()
-    chosen = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
+    place = {
         "listeners": f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://0.0.0.0:9093",
         "advertised.listeners": f"PLAINTEXT://{host}:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
         "controller.quorum.voters": "1@localhost:9093",
-        "num.partitions": "3",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        **{name: str(value) for name, value in options.items()},
     }
-    for name, value in chosen.items():
+    for name, value in kafka_options(place, options).items():
         container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
     container.with_bind_ports(port, port)
     return DockerServer(container, KafkaEndpoint(f"{host}:{port}"), port)

@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 from cdc_outbox.testing.services.cache import fetched, growing
 from cdc_outbox.testing.services.child import PrivateFolder, finish
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, free_port
+from cdc_outbox.testing.services.options import Options, kafka_options
 from cdc_outbox.testing.services.server import START_DEADLINE, NativeServer
 from cdc_outbox.testing.services.system_packages import install_as_root
 from cdc_outbox.testing.services.words import Say, Unavailable
@@ -22,40 +22,21 @@ JAVA_AT_LEAST = 17
 FETCH_DEADLINE = 600.0
 _EXAMPLE_CLUSTER = "cdcOutboxCdcOutboxCdcQ"  # 16 bytes, base64
 _HERE = Path(__file__).parent
-_OPTIONS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "num.partitions": "3",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    # A broker that was killed may register again only when its old session has run out (9 s by default).
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "500",
-}
 
 
 def native_kafka(
-    jars: Path, java: str, options: Mapping[str, str | int] | None = None, *, under: Path | None = None
+    jars: Path, java: str, options: Options | None = None, *, under: Path | None = None
 ) -> NativeServer[KafkaEndpoint]:
     """A broker on a port and a log folder of its own, not yet started. options: of server.properties."""
     private = PrivateFolder("kafka", under=under)
     folder = private.path
     port, controller = free_port(), free_port()
-    chosen = {
-        **_OPTIONS,
+    place = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": f"{folder}/logs",
-        **{name: str(value) for name, value in (options or {}).items()},
     }
+    chosen = kafka_options(place, options or {})
     properties = folder / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
     logging = f"-Dlog4j2.configurationFile={_HERE / 'kafka_log.properties'}"

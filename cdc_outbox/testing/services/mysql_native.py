@@ -13,21 +13,17 @@ from pathlib import Path
 from cdc_outbox.testing.services.cache import fetched
 from cdc_outbox.testing.services.child import PrivateFolder, finish
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint, free_port
+from cdc_outbox.testing.services.options import Options, mysql_options
 from cdc_outbox.testing.services.packages import release, unpack_closure
 from cdc_outbox.testing.services.server import START_DEADLINE, NativeServer
 from cdc_outbox.testing.services.words import Say, Unavailable
 
-_OPTIONS = {
-    "gtid-mode": "ON",
-    "enforce-gtid-consistency": "ON",
-    "binlog-row-metadata": "FULL",
-    "server-id": "1",
+_PLACE = {
     "bind-address": "127.0.0.1",
     "mysqlx": "OFF",
     "secure-file-priv": "NULL",
     "innodb-use-native-aio": "OFF",  # the kernel's AIO slots run out where many servers start
 }
-
 _SHAPING = frozenset({"lower-case-table-names", "innodb-page-size", "innodb-undo-tablespaces"})
 """Options that must be the same when the tables are made and ever after."""
 
@@ -46,13 +42,13 @@ class MySQLBinaries:
 
 
 def native_mysql(
-    binaries: MySQLBinaries, options: Mapping[str, str | int] | None = None, *, under: Path | None = None
+    binaries: MySQLBinaries, options: Options | None = None, *, under: Path | None = None
 ) -> NativeServer[MySQLEndpoint]:
     """A server on a port and a data folder of its own, not started. options: mysqld's, `gtid_mode="OFF"`."""
     private = PrivateFolder("mysql", under=under)
     folder = private.path
     endpoint = MySQLEndpoint("127.0.0.1", free_port(), "root", "")
-    chosen = {**_OPTIONS, **{name.replace("_", "-"): str(value) for name, value in (options or {}).items()}}
+    chosen = mysql_options(_PLACE, options or {})
     command = binaries.command(
         f"--datadir={folder}/data",
         f"--port={endpoint.port}",

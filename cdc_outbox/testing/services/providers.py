@@ -22,13 +22,12 @@ from cdc_outbox.testing.services.mysql_native import (
     native_mysql,
     packaged_binaries,
 )
+from cdc_outbox.testing.services.options import Options
 from cdc_outbox.testing.services.server import EndpointT, Server
 from cdc_outbox.testing.services.words import Say, Unavailable
 
 MYSQL_VARIABLE = "CDC_OUTBOX_TEST_MYSQL_URL"
 KAFKA_VARIABLE = "CDC_OUTBOX_TEST_KAFKA"
-
-Options = Mapping[str, str | int]
 
 
 class NoService(Exception):
