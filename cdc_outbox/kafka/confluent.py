@@ -255,7 +255,8 @@ class _Errors:
         self.fatal = False
 
     def __call__(self, error: KafkaError) -> None:
-        self.suspicion = f"Kafka: {official(error.name())}: {without_secrets(error.str(), self._settings)}"
+        if self.suspicion is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one says not why
+            self.suspicion = f"Kafka: {official(error.name())}: {without_secrets(error.str(), self._settings)}"
         self.fatal = self.fatal or error.fatal()
         if is_refused_login(error.name()):
             self.refused_login = error.str()

@@ -74,15 +74,15 @@ class KafkaPythonPublisher:
         self._closed = False
         self._done: list[Delivery] = []
         options = _producer_options(settings)
-        self._library_log = _LibraryLog(self._library_complains)
         self._client = _Client(self._hand_over, options)
+        self._library_log = _LibraryLog(self._library_complains)
         try:
             self._producer = KafkaProducer(**options, kafka_client=lambda **_: self._client)
         except BaseException as error:
             self._client.close()
             self._library_log.detach()
             if isinstance(error, Exception):
-                raise _meaning_at_start(error, settings, self._trouble.complaint) from None
+                raise _meaning_at_start(error, settings, self._client) from None
             raise
         _survive_refused_batches(self._producer)
         self._client.cluster.add_listener(self._brokers_answered)
@@ -153,7 +153,7 @@ class KafkaPythonPublisher:
         self._trouble.complaint = None
 
     def _library_complains(self, text: str, *, sender_failed: bool) -> None:
-        text = f"Kafka: {without_secrets(text, self._settings)}"
+        text = f"Kafka: {without_secrets(str(self._client.connections.failure or text), self._settings)}"
         self._trouble.complaint = text
         if sender_failed:  # it would fail again at once, for ever: fail what is in flight instead
             self._trouble.is_fatal(text)
@@ -187,6 +187,12 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
         with contextlib.suppress(KafkaError):
             self._manager.get_connection(node_id)
 
+    def connection_delay(self, node_id: object) -> float:
+        """Milliseconds after which the sender looks again. kafka-python answers 0 while it connects and else seconds,
+        which the sender takes for milliseconds: its loop would spin through an outage."""
+        backoff: float = self._manager.connection_delay(node_id)
+        return backoff * 1000 or _PAUSE * 1000
+
     def send(self, node_id: object, request: object, **kwargs: object) -> Any:
         if self.is_shut:
             return Future().failure(KafkaConnectionError("the publisher is closed"))
@@ -204,10 +210,45 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's connections, which remember why the last one failed, and wait after every failure."""
+
+    failure: BaseException | None = None
+    """Why the last attempt failed; None since one has succeeded."""
+
+    def get_connection(self, node_id: object, **kwargs: object) -> Any:
+        known = self._conns.get(node_id)
+        connection = super().get_connection(node_id, **kwargs)
+        if connection is not known:
+            connection.init_future.add_both(self._attempted)
+        return connection
+
+    def _attempted(self, result: object) -> None:
+        self.failure = result if isinstance(result, BaseException) else None
+
+    async def _build_transport(self, node: object, timeout_at: float | None = None) -> Any:
+        """kafka-python drops what arrives together with the end of a connection: a refused login, a last answer."""
+        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        receive = transport._sock_recv
+
+        def receive_in_order() -> tuple[bytes, BaseException | None]:
+            received, error = receive()
+            return received, None if received else error  # the end is there again at the next read
+
+        transport._sock_recv = receive_in_order
+        return transport
+
     def maybe_raise_auth_failure(self, node_id: object) -> None:
-        """Once in use, a refused login is tried again; kafka-python would refuse that broker for ever."""
-        if not self.bootstrapped:
-            super().maybe_raise_auth_failure(node_id)
+        """At start a refused login ends the waiting; later it is tried again, where kafka-python never would."""
+        if not self.bootstrapped and self.failure is not None and is_refused_login(_name(self.failure)):
+            raise self.failure
+
+    def reset_backoff(self, node_id: object) -> None:
+        """Called once TCP is connected; when the broker then refused us, kafka-python would come back at once."""
+        connection = self._conns.get(node_id)
+        if node_id == "metadata" or (connection is not None and connection.connected):
+            super().reset_backoff(node_id)
+        else:
+            self.update_backoff(node_id)
 
     def close(self, node_id: object = None, timeout_ms: object = None) -> None:
         """Drop what is not on the wire yet; kafka-python would still write it to a broker that wakes up."""
@@ -365,8 +406,7 @@ class _Queries:
 def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     """See `publisher.describe_broker`."""
     deadline = time.monotonic() + START_TIMEOUT
-    complaints: list[str] = []
-    log = _LibraryLog(lambda text, **_: complaints.append(text))
+    log = _LibraryLog(lambda _text, **_: None)
     client = _Client(lambda: None, _connection_options(settings))
     try:
         client.connections.bootstrap(START_TIMEOUT * 1000)
@@ -384,7 +424,7 @@ def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     except CdcOutboxError:
         raise
     except Exception as error:
-        raise _meaning_at_start(error, settings, complaints[-1] if complaints else None) from None
+        raise _meaning_at_start(error, settings, client) from None
     finally:
         client.close()
         log.detach()
@@ -434,12 +474,13 @@ def _producer_options(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
-def _meaning_at_start(error: Exception, settings: KafkaSettings, complaint: str | None) -> CdcOutboxError:
-    if is_refused_login(_name(error)):
-        return refused_login(settings, str(error))
+def _meaning_at_start(error: Exception, settings: KafkaSettings, client: _Client) -> CdcOutboxError:
+    failure = client.connections.failure or error
+    if is_refused_login(_name(failure)):
+        return refused_login(settings, str(failure))
     if isinstance(error, (RetriableError, BrokerResponseError)):
-        why = complaint or f"Kafka: {error}"
-        return Hold(f"{why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka")
+        why = without_secrets(str(failure), settings)
+        return Hold(f"Kafka: {why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka")
     return refused_options(settings, error)
 
 

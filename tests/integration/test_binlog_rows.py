@@ -178,11 +178,12 @@ COLUMN_ZOO = """
   bits BIT(11), yes BOOL, tiny TINYINT UNSIGNED, small SMALLINT, medium MEDIUMINT, medium_u MEDIUMINT UNSIGNED,
   big BIGINT UNSIGNED, real4 FLOAT, real8 DOUBLE, money DECIMAL(20, 4), day DATE, clock TIME(3), clock0 TIME,
   stamp TIMESTAMP(6) NULL, stamp0 TIMESTAMP NULL, at0 DATETIME, at3 DATETIME(3), at6 DATETIME(6), at5 DATETIME(5),
-  years YEAR, fixed CHAR(10), wide CHAR(250), raw BINARY(8), raws VARBINARY(300), latin VARCHAR(40) CHARACTER SET latin1,
+  years YEAR, fixed CHAR(10), wide CHAR(250), raw BINARY(8), raws VARBINARY(300),
+  latin VARCHAR(40) CHARACTER SET latin1,
   three VARCHAR(40) CHARACTER SET utf8mb3, plain VARCHAR(40) CHARACTER SET ascii, cyr VARCHAR(40) CHARACTER SET koi8r,
   tiny_text TINYTEXT, medium_text MEDIUMTEXT, long_text LONGTEXT, tiny_blob TINYBLOB, medium_blob MEDIUMBLOB,
-  pick ENUM('a', 'b'), picks SET('x', 'y', 'z'), place GEOMETRY, point POINT, doc JSON, doubled INT AS (small * 2) STORED,
-  doubled_virtual INT AS (small * 3) VIRTUAL, hidden INT DEFAULT 5 INVISIBLE
+  pick ENUM('a', 'b'), picks SET('x', 'y', 'z'), place GEOMETRY, point POINT, doc JSON,
+  doubled INT AS (small * 2) STORED, doubled_virtual INT AS (small * 3) VIRTUAL, hidden INT DEFAULT 5 INVISIBLE
 """
 
 
@@ -194,8 +195,8 @@ def test_columns_of_all_types_are_read_or_stepped_over(outbox: Database) -> None
     start = outbox.position()
     outbox.insert("nulls", payload='{"n": null}', table="zoo")
     outbox.execute(
-        "INSERT INTO zoo SET event_id = 'full', aggregate_type = 't', aggregate_id = 'i', event_type = 'e', payload = '7',"
-        " bits = b'10110', yes = 1, tiny = 255, small = -32768, medium = -8388608, medium_u = 16777215,"
+        "INSERT INTO zoo SET event_id = 'full', aggregate_type = 't', aggregate_id = 'i', event_type = 'e',"
+        " payload = '7', bits = b'10110', yes = 1, tiny = 255, small = -32768, medium = -8388608, medium_u = 16777215,"
         " big = 18446744073709551615, real4 = 1.5, real8 = 1e300, money = -1234.5678, day = '2026-11-30',"
         " clock = '-838:59:59.000', clock0 = '10:00:00', stamp = NOW(6), stamp0 = NOW(), at0 = '2026-11-30 12:34:56',"
         " at3 = '1000-01-01 00:00:00.007', at6 = '9999-12-31 23:59:59.999999', at5 = '2026-01-02 03:04:05.12345',"
@@ -224,8 +225,8 @@ def test_what_cannot_be_printed_is_to_be_read_from_the_table(outbox: Database, c
     start = outbox.position()
     value = {"cyr": "'привет'", "pick": "'a'", "day": "NOW()", "stamp": "NOW()", "years": "2026"}
     outbox.execute(
-        "INSERT INTO zoo SET event_id = 'e', aggregate_type = 't', aggregate_id = 'i', event_type = 'e', payload = '7',"
-        f" {column} = {value.get(column, '1')}"
+        "INSERT INTO zoo SET event_id = 'e', aggregate_type = 't', aggregate_id = 'i', event_type = 'e',"
+        f" payload = '7', {column} = {value.get(column, '1')}"
     )
     with Tail(outbox, start, tables=[TableName(outbox.name, "zoo")], extra_columns=[column]) as tail:
         (event,) = tail.wait_for_events(1)

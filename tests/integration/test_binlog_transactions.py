@@ -73,9 +73,9 @@ def test_xa(outbox: Database) -> None:
     outbox.execute("XA END 'x3'")
     outbox.execute("XA COMMIT 'x3' ONE PHASE")
     outbox.insert("last")
-    end = outbox.position()
+    now = outbox.position()
     with Tail(outbox, start) as tail:
-        tail.wait_for_position(end)
+        tail.wait_for_position(now)
     # A prepared transaction may still be rolled back: the sweep finds what was committed.
     assert tail.event_ids == ["x3", "last"]
     assert outbox.one("SELECT COUNT(*) FROM outbox_event WHERE event_id = 'x1'") == 1

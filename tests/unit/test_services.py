@@ -483,11 +483,12 @@ def test_a_child_can_be_stopped_and_started_again(sleeper: Child) -> None:
 
 def test_a_paused_child_can_be_resumed_and_stopped(sleeper: Child) -> None:
     sleeper.start()
-    sleeper.pause()
-    assert wait_until(lambda: _state(sleeper.pid) == "T", seconds=5)
-    assert sleeper.alive
-    sleeper.resume()
-    assert wait_until(lambda: _state(sleeper.pid) == "S", seconds=5)
+    for _ in range(3):
+        sleeper.pause()
+        assert _state(sleeper.pid) == "T"
+        assert sleeper.alive
+        sleeper.resume()
+        assert wait_until(lambda: _state(sleeper.pid) == "S", seconds=5)
     sleeper.pause()
     sleeper.stop(deadline=5)
     assert not sleeper.alive

@@ -17,8 +17,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cdc_outbox.testing.services.endpoint import wait_until
 from cdc_outbox.testing.services.words import Unavailable
 
+FREEZE_DEADLINE = 5.0
 STOP_DEADLINE = 20.0
 """Seconds a service gets to end by itself before it is killed."""
 
@@ -89,8 +91,9 @@ class Child:
         self._running = None
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): it stays connected and answers nothing."""
+        """Freeze it (SIGSTOP): it stays connected and answers nothing. Returns when its last thread has stopped."""
         self._signal(signal.SIGSTOP)
+        wait_until(lambda: self._frozen() or not self.alive, seconds=FREEZE_DEADLINE, pause=0.005)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -100,6 +103,13 @@ class Child:
         with contextlib.suppress(OSError):
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
         return ""
+
+    def _frozen(self) -> bool:
+        if not hasattr(os, "waitid"):  # some macOS: there is no telling
+            return True
+        with contextlib.suppress(ChildProcessError, LookupError):
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
     def _signal(self, number: int) -> None:
         if self._running is not None and self._running.poll() is None:

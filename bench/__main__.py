@@ -1,0 +1,131 @@
+"""The command behind scripts/bench: what to measure, in which order, and what the exit code says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pymysql
+from confluent_kafka import KafkaException
+
+from bench.drain import drain_backlog, drain_sides
+from bench.failure import BenchFailed
+from bench.figures import DEFAULT_SIDE, POLLING, QUICK_FLOORS, Results, below_floor
+from bench.idle import measure_idle
+from bench.latency import WARM_UP, measure_latency
+from bench.machine import describe
+from bench.page import grid, page, tables
+from bench.servers import Servers
+from bench.sides import SIDES
+from cdc_outbox.testing.services.child import end_all, interrupted_by_signals
+from cdc_outbox.testing.services.words import Unavailable
+
+PARTS = ("drain", "latency", "idle", "memory")
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+EXIT_BELOW_FLOOR = 1
+EXIT_FAILED = 2
+EXIT_INTERRUPTED = 130
+
+_DRAINED, _DRAINED_QUICKLY, _MEMORY_BACKLOG = 200_000, 20_000, 1_000_000
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    try:
+        with interrupted_by_signals():
+            return _bench(options, shlex.join(["scripts/bench", *arguments]))
+    except (BenchFailed, Unavailable, pymysql.MySQLError, KafkaException) as error:
+        _say(f"\nNo figures: {error}")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        _say("\nInterrupted; nothing is left running.")
+        return EXIT_INTERRUPTED
+
+
+def _bench(options: argparse.Namespace, command: str) -> int:
+    servers = Servers.from_environment()
+    machine = describe(servers)
+    print(grid(["", ""], machine), end="\n\n", flush=True)
+    results = _measure(servers, options)
+    print(tables(results), flush=True)
+    if options.write:
+        PAGE.write_text(page(results, machine, command, datetime.now(UTC).date(), WARM_UP))
+        _say(f"\nWritten to {PAGE.relative_to(PAGE.parents[1])}")
+    wrong = below_floor(results.drains, QUICK_FLOORS) if options.quick else []
+    for line in wrong:
+        _say(f"\nToo slow: {line}")
+    return EXIT_BELOW_FLOOR if wrong else 0
+
+
+def _measure(servers: Servers, options: argparse.Namespace) -> Results:
+    quick, default = options.quick, SIDES[DEFAULT_SIDE]
+    drains, latencies, idle, memory = [], [], None, None
+    if "drain" in options.parts:
+        events = options.events or (_DRAINED_QUICKLY if quick else _DRAINED)
+        sides = [SIDES[name] for name in options.sides]
+        drains = list(drain_sides(servers, sides, events, options.rounds, _say))
+    if "latency" in options.parts:
+        compared = [default] if quick else [default, SIDES[POLLING]]
+        latencies = [measure_latency(servers, side, options.rate, options.seconds, _say) for side in compared]
+    if "idle" in options.parts:
+        idle = measure_idle(servers, default, options.idle_seconds, _say)
+    if "memory" in options.parts:
+        memory = drain_backlog(servers, default, options.events or _MEMORY_BACKLOG, _say)
+    return Results(drains, latencies, idle, memory)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Measure the relay, with its settings at their defaults, beside a plain polling relay.",
+        epilog="Exit: 0 measured · 1 with --quick: below a floor · 2 no figures. The MySQL and Kafka that are used must"
+        " have nothing else to do; while a backlog is written, MySQL's commits do not wait for the disk.",
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
+    parser.add_argument("--events", type=_positive, metavar="N", help="backlog (default: 200000; memory: 1000000)")
+    parser.add_argument("--sides", metavar="A,B", help=f"what to drain with: {','.join(SIDES)} (default: all)")
+    parser.add_argument("--rounds", type=_positive, default=1, metavar="N", help="drain so often (default: 1)")
+    parser.add_argument("--rate", type=_positive, default=500, metavar="N", help="events/s for latency (default: 500)")
+    parser.add_argument("--seconds", type=_positive, metavar="N", help="of latency (default: 20)")
+    parser.add_argument("--idle-seconds", type=_positive, metavar="N", help="of idleness (default: 30)")
+    parser.add_argument(
+        "--quick", action="store_true", help="a minute, for CI: 20000 events, 3 s, no memory; checks ratios only"
+    )
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md as well")
+    options = parser.parse_args(arguments)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {unknown[0]}: {', '.join(PARTS)}")
+    options.sides = options.sides.split(",") if options.sides else list(SIDES)
+    unknown = [side for side in options.sides if side not in SIDES]
+    if unknown:
+        parser.error(f"no side is called {unknown[0]}: {', '.join(SIDES)}")
+    if options.quick and options.write:
+        parser.error("--quick gives no figures worth writing down")
+    options.parts = options.parts or [part for part in PARTS if not (options.quick and part == "memory")]
+    options.seconds = options.seconds or (3 if options.quick else 20)
+    options.idle_seconds = options.idle_seconds or (3 if options.quick else 30)
+    return options
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parents[1])  # the processes that are started import from here
+    outcome = main(sys.argv[1:])
+    end_all()
+    raise SystemExit(outcome)

@@ -1,0 +1,64 @@
+"""What a relay does when there is nothing to do: CPU, statements, writes of its own."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bench.contender import READY_DEADLINE
+from bench.drain import Say
+from bench.figures import Idle
+from bench.servers import Servers
+from bench.sides import Side
+from bench.site import site
+
+SETTLE = 3.0
+"""Seconds after the start until a relay is called idle."""
+
+
+def measure_idle(servers: Servers, side: Side, seconds: float, say: Say) -> Idle:
+    """Nobody else may use the server meanwhile: its counters are global. Raises BenchFailed."""
+    say(f"idle for {seconds:g} s")
+    with site(servers, "idle", side.settings) as place, servers.connect() as session, session.cursor() as cursor:
+        relay = side.contender(place)
+        try:
+            relay.start()
+            relay.wait_until(place.checkpoint, "a position", seconds=READY_DEADLINE, pause=0.1)
+            time.sleep(SETTLE)
+            position, binlog = place.checkpoint(), _binlog_size(cursor)
+            before, cpu, begin = _counters(cursor), relay.cpu, time.monotonic()
+            time.sleep(seconds)
+            elapsed, cpu = time.monotonic() - begin, relay.cpu - cpu
+            sent = statements_between(before, _counters(cursor))
+            return Idle(
+                seconds=elapsed,
+                relay_cpu=cpu,
+                queries=sent.pop("Questions", 0),
+                statements=sent,
+                binlog_bytes=_binlog_size(cursor) - binlog,
+                checkpoint_moved=place.checkpoint() != position,
+            )
+        finally:
+            relay.stop()
+
+
+def statements_between(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """Counter -> by how much it rose, without our own two readings of them; those that did not rise are left out."""
+    ours = {"Questions": 1, "show_status": 1}
+    risen = {name: after[name] - before[name] - ours.get(name, 0) for name in after}
+    return {name: rise for name, rise in risen.items() if rise}
+
+
+def _counters(cursor: Any) -> dict[str, int]:
+    """Questions (what clients have sent), and Com_… of each kind; a ping is in admin_commands and in no Question."""
+    cursor.execute(
+        r"SHOW GLOBAL STATUS WHERE Variable_name = 'Questions'"
+        r" OR Variable_name LIKE 'Com\_%' AND Variable_name NOT LIKE 'Com\_stmt\_%'"
+    )
+    return {name.removeprefix("Com_"): int(count) for name, count in cursor.fetchall()}
+
+
+def _binlog_size(cursor: Any) -> int:
+    """Bytes of all binlog files."""
+    cursor.execute("SHOW BINARY LOGS")
+    return sum(int(row[1]) for row in cursor.fetchall())

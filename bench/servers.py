@@ -1,0 +1,105 @@
+"""The MySQL and the Kafka that are measured with, as scripts/bench has found or started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from bench.failure import BenchFailed
+from bench.processes import command_line, cpu_seconds, listener, open_files
+from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
+from cdc_outbox.testing.services.providers import KAFKA_VARIABLE, MYSQL_VARIABLE
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+_DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
+_RELAXED = (0, 2)
+
+
+@dataclass(frozen=True)
+class Servers:
+    mysql: MySQLEndpoint
+    kafka: KafkaEndpoint
+
+    @classmethod
+    def from_environment(cls) -> Servers:
+        """Raises BenchFailed when they are not named there."""
+        missing = [name for name in (MYSQL_VARIABLE, KAFKA_VARIABLE) if not os.environ.get(name)]
+        if missing:
+            raise BenchFailed(f"{' and '.join(missing)} must say where the servers are; scripts/bench sees to it.")
+        try:
+            return cls(MySQLEndpoint.parse(os.environ[MYSQL_VARIABLE]), KafkaEndpoint(os.environ[KAFKA_VARIABLE]))
+        except ValueError as error:
+            raise BenchFailed(f"{MYSQL_VARIABLE} or {KAFKA_VARIABLE} cannot be understood: {error}") from None
+
+    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
+        """A session with autocommit, which may send several statements at once. Raises pymysql.MySQLError."""
+        return pymysql.connect(
+            host=self.mysql.host,
+            port=self.mysql.port,
+            user=self.mysql.user,
+            password=self.mysql.password,
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=10,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+        )
+
+    def mysqld_cpu(self) -> float | None:
+        """CPU seconds that mysqld has used so far; None when its process cannot be seen from here."""
+        return None if self._mysqld is None else cpu_seconds(self._mysqld)
+
+    @cached_property
+    def _mysqld(self) -> int | None:
+        pid = listener(self.mysql.port) if self.mysql.host in _LOCAL else None
+        return pid if pid is not None and "mysqld" in command_line(pid) else None
+
+    @contextlib.contextmanager
+    def filled_quickly(self) -> Iterator[None]:
+        """Inside the block commits do not wait for the disk; at its end what they wrote is there, and they do again."""
+        with self.connect() as session, session.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(f'@@global.{name}' for name in _DURABLE)}")
+            before = cursor.fetchone()
+            assert before is not None
+            try:
+                _set(cursor, _RELAXED)
+                yield
+            finally:
+                _set(cursor, before)
+            # Else the first commit that is measured would pay for all of these.
+            cursor.execute("FLUSH BINARY LOGS")
+            cursor.execute("FLUSH ENGINE LOGS")
+
+    def mysql_facts(self) -> list[tuple[str, str]]:
+        """Version and the settings that decide what a commit costs, as they are while it is measured."""
+        names = ("version", "gtid_mode", "binlog_row_image", *_DURABLE)
+        with self.connect() as session, session.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(f'@@global.{name}' for name in names)}")
+            values = cursor.fetchone()
+        assert values is not None
+        settings = ", ".join(f"{name}={value}" for name, value in zip(names[1:], values[1:], strict=True))
+        return [("MySQL", f"{values[0]}, {settings}")]
+
+    def kafka_version(self) -> str:
+        """No broker tells its version; the names of its jars do, where its process can be seen from here."""
+        host, _, port = self.kafka.bootstrap.split(",")[0].strip().rpartition(":")
+        pid = listener(int(port)) if host.strip("[]") in _LOCAL else None
+        return version_of_jars(open_files(pid)) if pid is not None else "unknown"
+
+
+def version_of_jars(names: list[str]) -> str:
+    found = (re.search(r"/kafka-clients-(\d[^/]*)\.jar$", name) for name in names)
+    return next((match[1] for match in found if match), "unknown")
+
+
+def _set(cursor: Any, values: tuple[int, ...]) -> None:
+    for name, value in zip(_DURABLE, values, strict=True):
+        cursor.execute(f"SET GLOBAL {name} = %s", (value,))

@@ -1,0 +1,20 @@
+"""Recorded binlog events give the transactions written down beside them, see record.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdc_outbox.model import Position
+from tests.golden.replay import FOLDER, assemble, described, extra_columns
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.sql")))
+def test_recorded_events(name: str) -> None:
+    events = [bytes.fromhex(line) for line in (FOLDER / f"{name}.hex").read_text(encoding="ascii").splitlines()]
+    expected = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    extra = extra_columns((FOLDER / f"{name}.sql").read_text(encoding="utf-8"))
+    transactions, error = assemble(events, Position(*expected["start"]), extra)
+    assert [described(transaction) for transaction in transactions] == expected["transactions"]
+    assert error == expected["error"]

@@ -1,0 +1,21 @@
+-- Savepoints, rollbacks, XA in all its endings, an empty transaction, other tables' traffic.
+CREATE TABLE other (a INT);
+BEGIN;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('a', 'order', 'o-1', 'Created', '1');
+SAVEPOINT s;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('rolled back', 'order', 'o-1', 'Created', '1');
+ROLLBACK TO s;
+INSERT INTO other VALUES (1);
+COMMIT;
+XA START 'prepared';
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('prepared', 'order', 'o-1', 'Created', '1');
+XA END 'prepared';
+XA PREPARE 'prepared';
+XA COMMIT 'prepared';
+XA START 'one phase';
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('one phase', 'order', 'o-1', 'Created', '1');
+XA END 'one phase';
+XA COMMIT 'one phase' ONE PHASE;
+INSERT INTO other VALUES (2);
+INSERT INTO other VALUES (3);
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('z', 'order', 'o-1', 'Created', '1');

@@ -1,0 +1,193 @@
+"""Binary JSON → text without a server: all kinds of values, all paths, and bytes that are no JSON."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_outbox.binlog.json_text import MalformedJson, double_text, json_text
+from tests.unit.binlog.binary_json import encoded, variable_length
+
+SIGHTS = 40
+"""More than it takes until a writer is generated for a shape."""
+
+
+def mysql_text(value: Any) -> str:
+    """What the server prints: keys by length, then bytes; ", " and ": "."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return "{" + ", ".join(f"{mysql_text(key)}: {mysql_text(value[key])}" for key in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(mysql_text(member) for member in value) + "]"
+    if isinstance(value, float):
+        return double_text(repr(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+)
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=70) | st.dictionaries(st.text(max_size=40), inner, max_size=70),
+    max_leaves=60,
+)
+
+
+@given(DOCUMENTS)
+@settings(max_examples=300, deadline=None)
+def test_documents(value: Any) -> None:
+    binary = encoded(value)
+    expected = mysql_text(value).encode()
+    # The first sights are read generally, later ones by generated writers.
+    assert {json_text(binary) for _ in range(SIGHTS)} == {expected}
+
+
+@given(st.lists(st.fixed_dictionaries({"a": SCALARS, "b": SCALARS, "c": st.lists(SCALARS, max_size=2)}), min_size=40))
+@settings(max_examples=50, deadline=None)
+def test_one_shape_with_changing_types(values: list[Any]) -> None:
+    for value in values:
+        assert json_text(encoded(value)) == mysql_text(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        # Printed by MySQL 9.7.4.
+        ("1e-7", "0.0000001"),
+        ("1e-15", "0.000000000000001"),
+        ("1.5e-15", "0.0000000000000015"),
+        ("1e-16", "1e-16"),
+        ("9.99e-16", "9.99e-16"),
+        ("1e14", "100000000000000.0"),
+        ("999999999999999.0", "999999999999999.0"),
+        ("1e15", "1e15"),
+        ("123456789012345.6", "123456789012345.6"),
+        ("1234567890123456.7", "1234567890123456.8"),
+        ("1234567890123456", "1.234567890123456e15"),
+        ("12345678901234567", "1.2345678901234568e16"),
+        ("1e20", "1e20"),
+        ("-9223372036854775809", "-9.223372036854776e18"),
+        ("1.7976931348623157e308", "1.7976931348623157e308"),
+        ("5e-324", "5e-324"),
+        ("0", "0.0"),
+        ("-0.0", "-0.0"),
+        ("10", "10.0"),
+        ("-2.5", "-2.5"),
+        ("0.1", "0.1"),
+    ],
+)
+def test_doubles(number: str, text: str) -> None:
+    assert json_text(b"\x0b" + struct.pack("<d", float(number))).decode() == text
+
+
+def test_an_empty_value_is_the_null_literal() -> None:
+    assert json_text(b"") == b"null"
+
+
+def test_large_containers() -> None:
+    value = {"big": "x" * 70_000, "i": -70_000, "u": 3_000_000_000, "in": {"a": [1, {"b": None}]}, "f": 1.5}
+    assert json_text(encoded(value)) == mysql_text(value).encode()
+    many = {f"key {i}": i for i in range(50_000)}
+    assert json_text(encoded(many)) == mysql_text(many).encode()
+
+
+def test_more_shapes_than_are_kept() -> None:
+    for i in range(5000):
+        value = {f"id {i}": 1}
+        assert json_text(encoded(value)) == mysql_text(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "text"),
+    [
+        (246, bytes([3, 2]) + b"\x81\x32", "1.50"),
+        (246, bytes([3, 2]) + b"\x7e\xcd", "-1.50"),
+        (10, struct.pack("<q", (((2026 * 13 + 11) << 5 | 30) << 17) << 24), '"2026-11-30"'),
+        (
+            12,
+            struct.pack("<q", (((2026 * 13 + 11) << 5 | 30) << 17 | 12 << 12 | 34 << 6 | 56) << 24 | 789_000),
+            '"2026-11-30 12:34:56.789000"',
+        ),
+        (11, struct.pack("<q", -((101 << 12 | 2 << 6 | 3) << 24 | 500_000)), '"-101:02:03.500000"'),
+        (252, b"abc", '"base64:type252:YWJj"'),
+        (15, bytes(60), '"base64:type15:' + "A" * 76 + '\\n" "'.replace('" "', "AAAA") + '"'),
+    ],
+)
+def test_values_of_sql_types(kind: int, content: bytes, text: str) -> None:
+    binary = bytes([15, kind]) + variable_length(len(content)) + content
+    assert json_text(binary).decode() == text
+
+
+SAMPLES = [
+    {"id": 1, "name": "Zoë", "total": 99.5, "lines": [{"sku": "a", "n": 70_000}, {"sku": "b", "n": 2}], "x": {"y": []}},
+    ["text" * 50, -(2**40), [[[]]], 1.5, True],
+    {f"k{i}": "v" * i for i in range(100)},
+    {"big": "x" * 66_000, "n": [1, 2, 3]},
+    "just a string",
+    2**63,
+]
+
+
+@pytest.mark.parametrize("value", SAMPLES, ids=range(len(SAMPLES)))
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_value_cut_short_is_malformed(value: object, warm: bool) -> None:
+    binary = encoded(value)
+    for _ in range(SIGHTS if warm else 0):
+        json_text(binary)
+    step = max(1, len(binary) // 500)
+    for size in range(1, len(binary), step):
+        with pytest.raises(MalformedJson):
+            json_text(binary[:size])
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+@settings(max_examples=500, deadline=None)
+def test_damaged_bytes_never_hang_or_raise_anything_else(value: object, data: st.DataObject) -> None:
+    binary = bytearray(encoded(value))
+    for _ in range(data.draw(st.integers(1, 4))):
+        binary[data.draw(st.integers(0, len(binary) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        text = json_text(bytes(binary))
+    except MalformedJson:
+        return
+    # A change inside of a string or number may go unnoticed; reading stays inside of the value.
+    assert len(text) < 8 * len(binary) + 1000
+
+
+def test_an_offset_that_points_back_is_malformed() -> None:
+    """An array whose only element is itself."""
+    with pytest.raises(MalformedJson):
+        json_text(bytes([2]) + struct.pack("<HHBH", 1, 7, 2, 0))
+
+
+def test_elements_that_share_their_bytes_are_malformed() -> None:
+    """Each level would double the text: 2 to the power of 60 of the innermost."""
+    content = struct.pack("<HH", 0, 4)
+    for _ in range(60):
+        content = struct.pack("<HHBHBH", 2, 10 + len(content), 2, 10, 2, 10) + content
+    with pytest.raises(MalformedJson):
+        json_text(b"\x02" + content)
+
+
+def test_nesting_without_end_is_malformed() -> None:
+    content = b""
+    for _ in range(5000):
+        content = struct.pack("<HHBH", 1, 7 + len(content), 2, 7) + content
+    with pytest.raises(MalformedJson):
+        json_text(b"\x02" + content)
+
+
+@pytest.mark.parametrize("binary", [b"\x0d", b"\x0e\0\0", b"\x04\x03", b"\xff", b"\x0c\xff\xff\xff\xff\xff\xff\x01"])
+def test_what_no_type_is(binary: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        json_text(binary)
