@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from bench.backlog import fill
 from bench.contender import READY_DEADLINE, Contender
@@ -22,15 +22,6 @@ _GLANCE = 0.02
 Say = Callable[[str], None]
 
 
-def drain_sides(servers: Servers, sides: Sequence[Side], events: int, rounds: int, say: Say) -> Iterator[Drain]:
-    """All sides one after the other, `rounds` times. Raises BenchFailed."""
-    for number in range(1, rounds + 1):
-        for side in sides:
-            drain = drain_backlog(servers, side, events, say)
-            say(f"round {number}: {side.name}: {drain.rate:,.0f} events/s")
-            yield drain
-
-
 def drain_backlog(servers: Servers, side: Side, events: int, say: Say) -> Drain:
     """Write `events` events while `side` is away, then let it send them. Raises BenchFailed."""
     with site(servers, f"drain-{side.name}", side.settings) as place:
@@ -47,6 +38,7 @@ def drain_backlog(servers: Servers, side: Side, events: int, say: Say) -> Drain:
             contender.stop()
         if "sweep_done" in contender.log:
             raise BenchFailed(f"{side.name} has swept the backlog by SQL instead of reading it from the binlog")
+        say(f"{side.name}: {drain.rate:,.0f} events/s")
         return drain
 
 

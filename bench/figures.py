@@ -38,13 +38,17 @@ class Drain:
 
 @dataclass(frozen=True)
 class Latency:
-    """From the return of COMMIT to the consumer, in ms, at a fixed rate. written: events a second that were reached."""
+    """From the return of COMMIT to the consumer, in ms, at a fixed rate.
+
+    written: events a second that were reached; deadlocks: INSERTs that MySQL rolled back, and that were tried again.
+    """
 
     side: str
     rate: float
     written: float
     samples: tuple[float, ...]
     duplicates: int
+    deadlocks: int
 
 
 @dataclass(frozen=True)

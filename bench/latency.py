@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from bench.drain import GRACE, Say
 from bench.failure import BenchFailed
@@ -39,27 +38,21 @@ def measure_latency(servers: Servers, side: Side, rate: float, seconds: float, s
         finally:
             for one in (writer, relay, consumer):
                 one.stop()
-        return compare(side.name, rate, _notes(committed), _notes(consumed), duplicates=records - events)
+        deadlocks, commits = json.loads(committed.read_text())
+        written, samples = compare(rate, dict(commits), dict(json.loads(consumed.read_text())))
+        return Latency(side.name, rate, written, samples, duplicates=records - events, deadlocks=deadlocks)
 
 
-def compare(
-    side: str, rate: float, committed: Mapping[int, int], consumed: Mapping[int, int], *, duplicates: int
-) -> Latency:
-    """Both: event number -> ns, of the same events. What was due during the warm-up is left out."""
+def compare(rate: float, committed: Mapping[int, int], consumed: Mapping[int, int]) -> tuple[float, tuple[float, ...]]:
+    """Events a second that were written, and the ms that each took. What was due during the warm-up is left out.
+
+    committed, consumed: event number -> ns, of the same events.
+    """
     counted = {number: at for number, at in committed.items() if number >= WARM_UP * rate}
     took = (max(counted.values()) - min(counted.values())) / 1e9
-    return Latency(
-        side=side,
-        rate=rate,
-        written=(len(counted) - 1) / took if took else 0.0,
-        samples=tuple((consumed[number] - at) / 1e6 for number, at in counted.items()),
-        duplicates=duplicates,
-    )
+    written = (len(counted) - 1) / took if took else 0.0
+    return written, tuple((consumed[number] - at) / 1e6 for number, at in counted.items())
 
 
 def _all_sent(place: Site) -> bool:
     return not place.rows("SELECT 1 FROM outbox_event WHERE status <> 2 LIMIT 1")
-
-
-def _notes(path: Path) -> dict[int, int]:
-    return {int(number): int(at) for number, at in json.loads(path.read_text())}

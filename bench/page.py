@@ -16,7 +16,6 @@ from bench.figures import (
     Results,
     Spread,
     by_side,
-    goals,
     percentile,
     ratios,
     spread,
@@ -53,7 +52,8 @@ _LATENCY = """\
 
 Single-row transactions at a fixed rate from 8 connections, however long the answers take. Measured from the return of
 COMMIT until a consumer in another process has the record; the first {warm_up:g} s are left out. No event was lost.
-The polling relay pauses 100 ms when it has found nothing.
+The polling relay pauses 100 ms when it has found nothing. *Deadlocks* are INSERTs of the service that MySQL rolled back
+(error 1213); the service tried them again.
 """
 
 _IDLE = """\
@@ -81,24 +81,31 @@ MySQL and Kafka are found or started as for `scripts/test`. While a backlog is w
 """
 
 
-def tables(results: Results) -> str:
+def tables(results: Results, asked: Sequence[Goal]) -> str:
     """All results for a terminal."""
     sections = [
         ("Drain", drain_table(results.drains)),
         ("Commit to consumer", latency_table(results.latencies)),
         ("Idle", idle_table(results.idle)),
         ("Memory", memory_table(results.memory)),
-        ("Goals", goal_table(goals(results))),
+        ("Goals", goal_table(asked)),
     ]
     return "\n\n".join(f"{title}\n\n{table}" for title, table in sections if table)
 
 
-def page(results: Results, machine: Sequence[tuple[str, str]], command: str, made: date, warm_up: float) -> str:
+def page(
+    results: Results,
+    asked: Sequence[Goal],
+    *,
+    machine: Sequence[tuple[str, str]],
+    command: str,
+    made: date,
+    warm_up: float,
+) -> str:
     """The text of docs/benchmarks.md. command: how it was made; warm_up: seconds that latency leaves out."""
     parts = [_HEAD, grid(["", ""], [["date", made.isoformat()], ["command", f"`{command}`"], *map(list, machine)])]
-    asked = goal_table(goals(results))
     if asked:
-        parts += ["## What this version was to reach", asked]
+        parts += ["## What this version was to reach", goal_table(asked)]
     if results.drains:
         parts += [_DRAIN.format(events=results.drains[0].events), drain_table(results.drains)]
     if results.latencies:
@@ -140,10 +147,11 @@ def latency_table(latencies: Sequence[Latency]) -> str:
             *(f"{percentile(one.samples, share):.1f}" for share in (0.5, 0.95, 0.99, 1)),
             f"{len(one.samples):,}",
             str(one.duplicates),
+            str(one.deadlocks),
         ]
         for one in latencies
     ]
-    heads = ["", "events/s written", "p50, ms", "p95, ms", "p99, ms", "max, ms", "events", "duplicates"]
+    heads = ["", "events/s written", "p50, ms", "p95, ms", "p99, ms", "max, ms", "events", "duplicates", "deadlocks"]
     return grid(heads, rows) if rows else ""
 
 

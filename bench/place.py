@@ -11,6 +11,9 @@ from typing import Any
 from bench.servers import Servers
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 
+DEADLOCK = 1213
+"""ER_LOCK_DEADLOCK: MySQL has rolled the transaction back, and it may be tried again."""
+
 
 @dataclass(frozen=True)
 class Place:

@@ -9,9 +9,10 @@ import signal
 import time
 from typing import Any
 
+import pymysql
 from confluent_kafka import Producer
 
-from bench.place import Place, say_ready
+from bench.place import DEADLOCK, Place, say_ready
 
 BATCH = 500
 SELECT = (
@@ -42,7 +43,13 @@ class PollingRelay:
     def run(self) -> None:
         say_ready()
         while not self._stopping:
-            if not self._relay_batch():
+            try:
+                idle = not self._relay_batch()
+            except pymysql.OperationalError as error:
+                if error.args[0] != DEADLOCK:
+                    raise
+                continue  # all of the batch is sent again
+            if idle:
                 time.sleep(self._interval)
 
     def _relay_batch(self) -> bool:

@@ -7,18 +7,25 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import pymysql
 
 from bench.backlog import INSERT, values
-from bench.place import Place, say_ready
+from bench.place import DEADLOCK, Place, say_ready
 
 THREADS = 8
 
 
 class Writer:
-    """rate: events a second. commits: (event number, CLOCK_MONOTONIC in ns)."""
+    """rate: events a second.
+
+    commits: (event number, CLOCK_MONOTONIC in ns). deadlocks: INSERTs that failed with 1213 and were tried again.
+    """
 
     def __init__(self, place: Place, events: int, rate: float) -> None:
         self.commits: list[tuple[int, int]] = []
+        self.deadlocks = 0
         self._failures: list[BaseException] = []
         self._rate = rate
         self._events = events
@@ -48,12 +55,23 @@ class Writer:
                 for number in range(first, self._events, THREADS):
                     statement = INSERT + values(number, session.escape)
                     time.sleep(max(0.0, self._begin + number / self._rate - time.monotonic()))
-                    cursor.execute(statement)
+                    while not self._committed(cursor, statement):
+                        pass
                     commits.append((number, time.monotonic_ns()))
         except BaseException as error:
             self._failures.append(error)
             self._all_connected.abort()
         self.commits += commits
+
+    def _committed(self, cursor: Any, statement: str) -> bool:
+        try:
+            cursor.execute(statement)
+        except pymysql.OperationalError as error:
+            if error.args[0] != DEADLOCK:
+                raise
+            self.deadlocks += 1
+            return False
+        return True
 
 
 if __name__ == "__main__":
@@ -61,4 +79,4 @@ if __name__ == "__main__":
     given = Place.given()
     writer = Writer(given, given.arguments["events"], given.arguments["rate"])
     writer.run()
-    Path(given.arguments["notes"]).write_text(json.dumps(writer.commits))
+    Path(given.arguments["notes"]).write_text(json.dumps([writer.deadlocks, writer.commits]))

@@ -81,7 +81,7 @@ class MySQLSettings(_Section):
     database: Annotated[str, Field(min_length=1, max_length=64)]
     """Database of the outbox tables and of cdc_outbox_checkpoint."""
     server_id: Annotated[int, Field(ge=1, le=2**32 - 1), NUMBER] | None = None
-    """Replica id, unique among everything that reads this server's binlog; null: derived from the name."""
+    """Replica id, unique among everything that reads this server's binlog; null: a random one for each process."""
     time_zone: Annotated[str, AfterValidator(time_zone_name)] | None = None
     """Time zone of the relay's sessions, in which next_retry_at is written; null: the server's."""
     tls: TlsSettings = TlsSettings()

@@ -115,13 +115,11 @@ def heartbeat_position(event: bytes, end: int) -> tuple[str, int]:
     if event[4] == HEARTBEAT:
         return event[HEADER_SIZE:end].decode(), int.from_bytes(event[13:17], "little")
     file, offset, at = "", 0, HEADER_SIZE
-    while at < end:
+    while at < end and event[at]:  # field 0 ends them
         field = event[at]
         size, at = length_encoded(event, at + 1)
         value = event[at : at + size]
         at += size
-        if field == 0:
-            break
         if field == 1:
             file = value.decode()
         elif field == 2:

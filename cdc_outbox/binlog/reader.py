@@ -33,7 +33,7 @@ _WORKS_AFTER = 1.0
 _FILE_LIMIT = 1 << 32
 _CANNOT_READ_BINLOG = 1236
 _MISSING_GRANTS = {1044, 1142, 1227}
-_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size", "beyond the end")
+_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size")
 _SAME_SERVER_ID = "same server_uuid/server_id"
 
 Sink = Callable[[list[Transaction]], None]
@@ -139,7 +139,7 @@ class BinlogReader:
         with contextlib.ExitStack() as undo:
             try:
                 connection = self._connect()
-                undo.callback(connection.close)
+                undo.callback(_close, connection)
                 uuid = _server_uuid(connection)
             except (pymysql.MySQLError, OSError, Hold) as error:
                 raise _Lost(str(error)) from error
@@ -253,6 +253,11 @@ class _Outage:
 
 _LOST_EVENT = {"event": "binlog_connection_lost"}
 _RECOVERED_EVENT = {"event": "binlog_connection_recovered"}
+
+
+def _close(connection: pymysql.Connection[Any]) -> None:
+    with contextlib.suppress(pymysql.MySQLError, OSError):
+        connection.close()
 
 
 def _server_uuid(connection: pymysql.Connection[Any]) -> str:

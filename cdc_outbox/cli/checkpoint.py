@@ -66,11 +66,11 @@ def reset(
     to: Annotated[Target, typer.Option("--to", help="The binlog's end, or its first file still there.")] = Target.now,
     yes: Yes = False,
 ) -> None:
-    """Forget the position and take a new one; pending rows are published either way."""
+    """Begin anew: the next start publishes everything pending, in id order, then reads the binlog."""
     from cdc_outbox.ops import reposition
 
     settings = ctx.obj.settings()
     reposition.refuse_while_led(settings)
     ctx.obj.confirm(f"Reset the checkpoint of relay {settings.name!r} to {to.value}?", yes=yes)
     position = reposition.reset(settings, to.value)
-    typer.echo(f"relay {settings.name!r} will read on from {position}")
+    typer.echo(f"relay {settings.name!r} will sweep everything pending, then read on from {position}")

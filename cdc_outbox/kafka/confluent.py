@@ -137,7 +137,7 @@ class ConfluentPublisher:
 
     def complains(self, text: str | None, *, fatal: bool = False) -> None:
         if fatal and text is not None:
-            self._trouble.is_fatal(text)
+            self._trouble.fatal = text
         else:
             self._trouble.complaint = text
 

@@ -46,6 +46,8 @@ _OVERHEAD = 65_536
 """What kafka-python may count beyond our own measure of a record; that one is checked before sending."""
 _SMALLEST_REQUEST = 1_048_576
 _PAUSE = 0.1
+_GONE = 5.0
+"""Seconds without metadata of a topic that has records waiting."""
 _OURS = frozenset(
     {
         "acks",
@@ -73,6 +75,7 @@ class KafkaPythonPublisher:
         self._trouble = Trouble()
         self._closed = False
         self._done: list[Delivery] = []
+        self._gone: dict[str, float] = {}
         options = _producer_options(settings)
         self._client = _Client(self._hand_over, options)
         self._library_log = _LibraryLog(self._library_complains)
@@ -144,20 +147,34 @@ class KafkaPythonPublisher:
             self._on_deliveries(deliveries)
 
     def _failed(self, error: BaseException, topic: str) -> RecordRefused | Hold:
-        meaning = outcome(_name(error), without_secrets(f"topic {topic}: {error}", self._settings))
+        if self._closed:
+            return Hold(self._trouble.fatal or "Kafka: dropped before it was acknowledged", reason="kafka")
+        meaning = outcome(_name(error), without_secrets(f"topic {topic} {_said(error)}".strip(), self._settings))
         if isinstance(meaning, RecordRefused):
             self._topics.forget(topic)
         return meaning
 
-    def _brokers_answered(self, _cluster: object) -> None:
+    def _brokers_answered(self, cluster: Any) -> None:
+        """On the sender's thread, with each new metadata. kafka-python would wait for a deleted topic for ever."""
         self._trouble.complaint = None
+        waiting = self._producer._accumulator._batches
+        now = time.monotonic()
+        gone = {one.topic for one in list(waiting) if waiting[one] and cluster.partitions_for_topic(one.topic) is None}
+        self._gone = {topic: self._gone.get(topic, now) for topic in gone}
+        for topic, since in self._gone.items():
+            if now - since > _GONE:
+                self._give_up(f"Kafka: topic {topic} has been deleted while records were on their way to it")
 
     def _library_complains(self, text: str, *, sender_failed: bool) -> None:
-        text = f"Kafka: {without_secrets(str(self._client.connections.failure or text), self._settings)}"
+        text = f"Kafka: {without_secrets(_text(self._client.connections.failure) or text, self._settings)}"
         self._trouble.complaint = text
-        if sender_failed:  # it would fail again at once, for ever: fail what is in flight instead
-            self._trouble.is_fatal(text)
-            self.purge()
+        if sender_failed:  # it would fail again at once, for ever
+            self._give_up(text)
+
+    def _give_up(self, text: str) -> None:
+        """Fail everything in flight: a publisher made anew may do better."""
+        self._trouble.fatal = text
+        self.purge()
 
 
 class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
@@ -212,6 +229,11 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """kafka-python's connections, which remember why the last one failed, and wait after every failure."""
 
+    def __init__(self, net: NetworkSelector, **options: Any) -> None:
+        super().__init__(net, **options)
+        self._request_update = self.cluster.request_update
+        self.cluster.request_update = self._request_update_once
+
     failure: BaseException | None = None
     """Why the last attempt failed; None since one has succeeded."""
 
@@ -224,6 +246,13 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pytho
 
     def _attempted(self, result: object) -> None:
         self.failure = result if isinstance(result, BaseException) else None
+
+    def _request_update_once(self) -> Any:
+        """While a partition has no leader, the sender asks for metadata in each round, and each asking wakes it up."""
+        cluster = self.cluster
+        if cluster.need_update and cluster._future is not None and not cluster._future.is_done:
+            return cluster._future
+        return self._request_update()
 
     async def _build_transport(self, node: object, timeout_at: float | None = None) -> Any:
         """kafka-python drops what arrives together with the end of a connection: a refused login, a last answer."""
@@ -400,7 +429,7 @@ class _Queries:
         return {one.name: one.value for one in answer.configs if one.value is not None}
 
     def _no_answer(self, error: BaseException) -> Hold:
-        return Hold(f"Kafka: {_name(error)}: {without_secrets(str(error), self._settings)}", reason="kafka")
+        return Hold(f"Kafka: {without_secrets(_text(error), self._settings)}", reason="kafka")
 
 
 def describe_broker(settings: KafkaSettings) -> BrokerFacts:
@@ -477,15 +506,26 @@ def _producer_options(settings: KafkaSettings) -> dict[str, Any]:
 def _meaning_at_start(error: Exception, settings: KafkaSettings, client: _Client) -> CdcOutboxError:
     failure = client.connections.failure or error
     if is_refused_login(_name(failure)):
-        return refused_login(settings, str(failure))
+        return refused_login(settings, _text(failure))
     if isinstance(error, (RetriableError, BrokerResponseError)):
-        why = without_secrets(str(failure), settings)
+        why = without_secrets(_text(failure), settings)
         return Hold(f"Kafka: {why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka")
     return refused_options(settings, error)
 
 
 def _error_name(code: int) -> str | None:
     return None if code == 0 else official(_name(for_code(code)()))
+
+
+def _text(error: BaseException | None) -> str:
+    """The error's name and what it says."""
+    return "" if error is None else f"{official(_name(error))}: {_said(error)}".removesuffix(": ")
+
+
+def _said(error: BaseException) -> str:
+    """What the error says, without the names that kafka-python puts before it, up to three times."""
+    said = "" if not error.args or error.args[0] is None else str(error.args[0])
+    return said.removeprefix(f"{type(error).__name__}: ")
 
 
 def _name(error: BaseException) -> str:

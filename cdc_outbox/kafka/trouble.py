@@ -20,7 +20,8 @@ class Trouble:
         self._waiting_since = 0.0
         self.complaint: str | None = None
         """What the client says of its connections; None once a broker has answered."""
-        self._fatal: str | None = None
+        self.fatal: str | None = None
+        """Why this client will not recover by itself."""
 
     def record_sent(self) -> None:
         """Called by the sending thread alone, before the record is handed to the client."""
@@ -33,14 +34,10 @@ class Trouble:
         self._settled += count
         self._waiting_since = self._clock()
 
-    def is_fatal(self, text: str) -> None:
-        """This client will not recover by itself."""
-        self._fatal = text
-
     def line(self) -> str | None:
         """The trouble in one line, None without."""
-        if self._fatal is not None:
-            return self._fatal
+        if self.fatal is not None:
+            return self.fatal
         owed = self._sent - self._settled
         silence = self._clock() - self._waiting_since
         if owed > 0 and silence > STALL:

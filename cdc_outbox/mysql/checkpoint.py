@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from cdc_outbox.config import Settings
 
 
+RESET = "reset"
+"""State of a checkpoint that was reset: what is pending is swept before reading begins at its position."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint row as it stands. position: None where none was written yet."""
@@ -85,23 +89,24 @@ def raise_epoch(session: Session, name: str, owner: str) -> tuple[Fence, str]:
     return Fence(name, after.epoch, owner), before.server_uuid
 
 
-def set_position(session: Session, settings: Settings, position: Position | None) -> None:
-    """Put the position where a person wants it; None forgets it. Fences off whoever led."""
-    written: tuple[object, ...] = (None, None, None)
-    if position is not None:
-        written = (position.file or None, position.offset or None, _text(position.gtid_set))
-    session.execute(query("position_set"), (settings.name, *written))
+def report_before_leading(session: Session, name: str, state: str, last_error: str) -> None:
+    """Leave a word for `status` while the lock is held and no epoch was raised yet."""
+    session.execute(query("state_of_the_lock_holder"), (state, last_error[:512], name))
+
+
+def set_position(session: Session, settings: Settings, position: Position, *, state: str = "stopped") -> None:
+    """Put the position where a person wants it. Fences off whoever led."""
+    gtids = None if position.gtid_set is None else str(position.gtid_set)
+    written = (position.file or None, position.offset or None, gtids)
+    session.execute(query("position_set"), (settings.name, *written, state))
 
 
 def reset(session: Session, settings: Settings, to: str) -> Position:
-    """Put the position to the server's present end (`now`) or to the first binlog it still has (`earliest`)."""
-    position = server_position(session) if to == "now" else earliest_position(session)
-    set_position(session, settings, position)
+    """As if for the first time: the next start sweeps everything pending, then reads from the server's present end
+    (`now`) or from the first binlog it still has (`earliest`)."""
+    position = committed_position(session) if to == "now" else earliest_position(session)
+    set_position(session, settings, position, state=RESET)
     return position
-
-
-def _text(gtids: GtidSet | None) -> str | None:
-    return None if gtids is None else str(gtids)
 
 
 # -- the server's own positions ---------------------------------------------------------------------------------

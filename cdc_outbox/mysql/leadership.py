@@ -30,7 +30,7 @@ MARGIN = 1.0
 
 def boottime() -> float:
     """Seconds on a clock that goes on through a suspend, as the server's does."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # macOS has no other name for it
 
 
 def lock_name(database: str, name: str) -> str:

@@ -115,10 +115,10 @@ class OutboxTable:
                 found[event.id] = event
         return found
 
-    def due(self, session: Session, limit: int, without: Collection[Aggregate]) -> list[Candidate]:
-        """Failed and parked rows whose time has come, by id, locked; not of these aggregates."""
+    def due(self, session: Session, limit: int, above: int, without: Collection[Aggregate]) -> list[Candidate]:
+        """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates."""
         clause = f"AND {_AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
-        sql = self._query("due", columns=self._columns(_SIZE_ONLY), without=clause, limit=int(limit))
+        sql = self._query("due", columns=self._columns(_SIZE_ONLY), without=clause, above=int(above), limit=int(limit))
         return [candidate for candidate in self._candidates(session, sql) if candidate.event.parked]
 
     def due_or_stuck(self, session: Session) -> tuple[bool, bool, bool]:

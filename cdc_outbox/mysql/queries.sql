@@ -13,7 +13,8 @@ VALUES (%s, 0, 0, '', @@server_uuid, NOW(6))
 
 -- epoch_raise --
 UPDATE cdc_outbox_checkpoint
-SET epoch = epoch + 1, owner = %s, server_uuid = @@server_uuid, state = 'recovering', updated_at = NOW(6)
+SET epoch = epoch + 1, owner = %s, server_uuid = @@server_uuid, updated_at = NOW(6),
+  state = IF(state = 'reset', state, 'recovering')
 WHERE name = %s AND shard = 0
 
 -- fence --
@@ -29,12 +30,17 @@ WHERE name = %s AND shard = 0 AND epoch = %s AND owner = %s AND server_uuid = @@
 UPDATE cdc_outbox_checkpoint SET state = %s, last_error = %s, updated_at = NOW(6)
 WHERE name = %s AND shard = 0 AND epoch = %s AND owner = %s AND server_uuid = @@server_uuid
 
+-- state_of_the_lock_holder --
+-- a word for `status` before there is an epoch of ours; nothing depends on it
+UPDATE cdc_outbox_checkpoint SET state = IF(state = 'reset', state, %s), last_error = %s, updated_at = NOW(6)
+WHERE name = %s AND shard = 0
+
 -- position_set --
 INSERT INTO cdc_outbox_checkpoint
-  (name, shard, epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, updated_at)
-VALUES (%s, 0, 1, '', @@server_uuid, %s, %s, %s, NOW(6))
+  (name, shard, epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, state, updated_at)
+VALUES (%s, 0, 1, '', @@server_uuid, %s, %s, %s, %s, NOW(6))
 ON DUPLICATE KEY UPDATE epoch = epoch + 1, owner = '', server_uuid = @@server_uuid, binlog_file = VALUES(binlog_file),
-  binlog_pos = VALUES(binlog_pos), gtid_set = VALUES(gtid_set), updated_at = NOW(6)
+  binlog_pos = VALUES(binlog_pos), gtid_set = VALUES(gtid_set), state = VALUES(state), updated_at = NOW(6)
 
 -- lock_try --
 SELECT GET_LOCK(%s, %s)
@@ -112,9 +118,11 @@ UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 0
 
 -- due --
 SELECT {columns} FROM {table} JOIN (
-  (SELECT id AS due_id FROM {table} WHERE status = 3 AND next_retry_at <= NOW() {without} ORDER BY id LIMIT {limit})
+  (SELECT id AS due_id FROM {table}
+   WHERE status = 3 AND next_retry_at <= NOW() AND id > {above} {without} ORDER BY id LIMIT {limit})
   UNION ALL
-  (SELECT id FROM {table} WHERE status = 0 AND next_retry_at <= NOW() {without} ORDER BY id LIMIT {limit})
+  (SELECT id FROM {table}
+   WHERE status = 0 AND next_retry_at <= NOW() AND id > {above} {without} ORDER BY id LIMIT {limit})
   ORDER BY due_id LIMIT {limit}
 ) AS due ON id = due_id ORDER BY id FOR UPDATE SKIP LOCKED
 

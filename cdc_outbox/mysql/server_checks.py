@@ -291,7 +291,7 @@ def _server_id(variables: Variables, ours: int | None) -> Finding:
             "error",
             f"mysql.server_id = {ours} is the server's own server_id",
             "the relay reads as a replica and needs an id of its own",
-            "mysql: {server_id: null}  # derived from the relay's name",
+            "mysql: {server_id: null}  # a random one for each process",
         )
     return Finding("server-id", "ok", f"server_id = {theirs}")
 

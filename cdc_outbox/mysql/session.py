@@ -84,6 +84,7 @@ class Session:
 
     def __init__(self, settings: MySQLSettings, *, lifetime: float, read_timeout: float | None = None) -> None:
         """lifetime: seconds of silence after which the server ends the session, and its locks with it."""
+        self.closed = False
         self._connection = connect(settings, database=settings.database, read_timeout=read_timeout or lifetime)
         self._socket: socket.socket | None = getattr(self._connection, "_sock", None)
         self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
@@ -142,6 +143,7 @@ class Session:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self.closed = True
         with contextlib.suppress(Exception):
             self._connection.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import takewhile
+from typing import Literal
 
 from cdc_outbox.errors import RecordRefused
 from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
@@ -53,6 +54,7 @@ class Envelope:
 
     __slots__ = (
         "block",
+        "contended",
         "error",
         "event",
         "outcome",
@@ -71,6 +73,7 @@ class Envelope:
         self.stage = stage
         self.outcome = stage  # the stage it was settled from
         self.sending = False  # the row says 1
+        self.contended = False  # its row was locked by somebody else
         self.block: Block | None = None  # set once it counts in block.unwritten
         self.refusals = 0  # block.refusals when the poller queued it
         self.error: RecordRefused | None = None
@@ -120,6 +123,7 @@ class InFlight:
         self.rotated = False
         self.reading = False
         """False during a bootstrap sweep: until it is over no position may be written."""
+        self._start_written = False
         self.settled = 0
         """Events whose outcome was written."""
         self.held_by_poller = 0
@@ -180,13 +184,23 @@ class InFlight:
                     self._owe(envelope, Stage.DEAD)
             self.on_outcome()
 
+    def wait(self, envelope: Envelope) -> None:
+        """Keep an event in memory, and its aggregate's later ones behind it, until a pass finds nothing in its way."""
+        with self._lock:
+            block = self._block(envelope.event.aggregate)
+            block.draining = True
+            self._keep_waiting(envelope, block)
+
+    def _keep_waiting(self, envelope: Envelope, block: Block) -> None:
+        envelope.stage = Stage.WAITING
+        block.waiting.append(envelope)
+        self._waiting += 1
+
     def wait_or_park(self, envelope: Envelope, block: Block) -> Stage:
         """A tail event behind a block: parked by a write, or kept in memory while the block is about to go."""
         with self._lock:
             if block.draining and self._waiting < self._waiting_room:
-                envelope.stage = Stage.WAITING
-                block.waiting.append(envelope)
-                self._waiting += 1
+                self._keep_waiting(envelope, block)
             else:
                 self._park(envelope, block)
             return envelope.stage
@@ -286,6 +300,15 @@ class InFlight:
             return envelope.stage is Stage.ACKED
         return envelope.stage in (Stage.ACKED, Stage.HANDED, Stage.QUEUED)
 
+    def park_if_waiting(self, key: RowKey) -> None:
+        """A row that waits in memory stands in the way of one in the table: it is parked, and both are due by id."""
+        with self._lock:
+            envelope = self._open.get(key)
+            if envelope is not None and envelope.stage is Stage.WAITING:
+                block = self._blocks.get(envelope.event.aggregate)
+                if block is not None:
+                    self._stop_draining(block)
+
     def queue(self, events: Sequence[Event], passable: Callable[[Event], bool]) -> list[Envelope]:
         """Enter the poller's rows that `passable` lets through, in order, as claimed and queued.
 
@@ -305,6 +328,21 @@ class InFlight:
                 self.held_by_poller += 1
                 queued.append(envelope)
             return queued
+
+    def forget(self, envelopes: Iterable[Envelope]) -> None:
+        """The claim of queued rows was rolled back: they are not in flight."""
+        with self._lock:
+            for envelope in envelopes:
+                self._close(envelope)
+
+    def held_aggregates(self) -> set[Aggregate]:
+        """Aggregates of rows that the poller holds: their next rows come when these are settled."""
+        with self._lock:
+            return (
+                {e.event.aggregate for e in self._open.values() if e.transaction is None}
+                if self.held_by_poller
+                else set()
+            )
 
     def overtaken(self, envelope: Envelope) -> bool:
         """An earlier row of its aggregate was refused since the poller queued it."""
@@ -393,6 +431,7 @@ class InFlight:
                 self._close(envelope)
             for _ in range(progress.transactions):
                 self._transactions.popleft()
+            self._start_written = self._start_written or self.reading
             if progress.transactions:
                 self._resumable = progress.position
                 self.traffic = 0
@@ -407,6 +446,17 @@ class InFlight:
             self.held_by_poller -= 1
         if envelope.block is not None:
             envelope.block.unwritten -= 1
+
+    @property
+    def position_worth_writing(self) -> Literal["no", "in time", "now"]:
+        """Whether a position alone is worth a write: never for our own writes, and only where it would move."""
+        if not self.reading:
+            return "no"
+        if not self._start_written:
+            return "now"
+        if not self._transactions or self._transactions[0].unsettled or not (self.traffic or self.rotated):
+            return "no"
+        return "now" if self.rotated else "in time"
 
     # -- positions --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from cdc_outbox.kafka.publisher import make_publisher
 from cdc_outbox.kafka.routing import Router
 from cdc_outbox.model import Position, TableName
 from cdc_outbox.mysql.checkpoint import (
+    RESET,
     Fence,
     check_reachable,
     committed_position,
@@ -86,12 +87,16 @@ class Incarnation:
 
     def __init__(
         self,
+        *,
         settings: Settings,
         leadership: Leadership,
         metrics: Metrics,
         alerts: Alerts,
+        server_id: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
+        """server_id: what the reader calls itself to MySQL."""
+        self._server_id = server_id
         self._settings = settings
         self._leadership = leadership
         self._metrics = metrics
@@ -104,8 +109,9 @@ class Incarnation:
         self.recovered: Recovered | None = None
         self.budget = Budget(settings.limits.max_in_flight, settings.limits.max_in_flight_bytes)
         self.ledger = InFlight(Position())
-        self.progressed = False
         self._fence: Fence | None = None
+        self.reported = ""
+        """The state last left in the checkpoint row."""
 
     # -- begin ------------------------------------------------------------------------------------------------
 
@@ -130,7 +136,7 @@ class Incarnation:
 
     def _session(self) -> Session:
         session = Session(self._settings.mysql, lifetime=self._settings.leadership_timeout)
-        self._sessions.append(session)
+        self._sessions = [*(one for one in self._sessions if not one.closed), session]
         return session
 
     def _tables(self, session: Session) -> dict[TableName, OutboxTable]:
@@ -157,12 +163,13 @@ class Incarnation:
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
         boundary = server_position(session)
         position = checkpoint.position if checkpoint is not None else None
+        was_reset = checkpoint is not None and checkpoint.state == RESET
         try:
             if position is not None:
                 if binlog_lost:
                     raise BinlogLost(f"the server cannot be read on from the checkpoint {position}")
                 check_reachable(session, position, written_on)
-                self.recovered = Recovered(position, boundary, bootstrap=False)
+                self.recovered = Recovered(position, boundary, bootstrap=was_reset)
         except BinlogLost as lost:
             if settings.binlog.on_purged == "stop":
                 raise BinlogLost(
@@ -239,6 +246,7 @@ class Incarnation:
             batch=settings.limits.batch,
             poll_interval=settings.retry.poll_interval,
             sending_timeout=settings.outbox.sending_timeout or SENDING_TIMEOUT,
+            ping_every=settings.leadership_timeout / 3,
             watermark=recovered.boundary,
             bootstrap=recovered.bootstrap,
             on_swept=self._begin_reading_after,
@@ -249,7 +257,7 @@ class Incarnation:
             settings.table_names,
             recovered.start.copy(),
             self._pipeline.tail,
-            server_id=settings.mysql.server_id or (secrets.randbelow(2**31 - 1) + 2**31),
+            server_id=self._server_id,
             server_uuid=self._leadership.server_uuid,
             extra_columns=next(iter(tables.values())).extra_columns,
             heartbeat=HEARTBEAT,
@@ -266,7 +274,6 @@ class Incarnation:
     def _begin_reading_after(self, swept: Position) -> None:
         """The sweep is over, on the poller's thread: rows that it handed over lie before `swept`."""
         self._intake.check_again_until(swept)
-        self.ledger.rotated = True  # the start point is worth writing now
         log_event(
             logger,
             logging.INFO,
@@ -288,8 +295,9 @@ class Incarnation:
 
     def report(self, state: str, last_error: str | None) -> None:
         """Leave a word in the checkpoint row, for `status`."""
-        if self._fence is not None:
+        if self._fence is not None and self.ledger.reading:  # until a sweep is over, the row says that it is owed
             self._fence.report(self._leadership.session, state, last_error)
+            self.reported = state
 
     def stop_taking(self) -> None:
         """Nothing new is read or polled; what is in flight goes on."""

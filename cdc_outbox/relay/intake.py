@@ -7,10 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pymysql.err import MySQLError
+
 from cdc_outbox.model import Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence
 from cdc_outbox.mysql.outbox_table import OutboxTable, Row, RowStatus
-from cdc_outbox.mysql.session import Session
+from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight
 
 
@@ -84,37 +86,77 @@ class Intake:
         """
         if not self._claim_rows or not envelopes:
             return envelopes, []
-        by_table = _by_table(envelopes)
-        with self._session.transaction():
-            self._fence.check(self._session)
-            matched = [self._tables[table].mark_sending(self._session, _rows(part)) for table, part in by_table.items()]
-            whole = sum(matched) == len(envelopes)
-            if not whole:
-                self._session.execute("ROLLBACK")
-        if whole:
-            for envelope in envelopes:
-                envelope.sending = True
-            return envelopes, []
-        return self._claim_one_by_one(envelopes, by_table)
+        if not any(envelope.contended for envelope in envelopes):
+            try:
+                if self._claim_all(envelopes):
+                    return envelopes, []
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+        return self._claim_one_by_one(envelopes)
 
-    def _claim_one_by_one(
-        self, envelopes: list[Envelope], by_table: Mapping[TableName, list[Envelope]]
-    ) -> tuple[list[Envelope], list[Envelope]]:
-        """The count came short: lock the batch, claim exactly those still pending, in the same transaction."""
+    def _claim_all(self, envelopes: Sequence[Envelope]) -> bool:
+        """The usual case: all are pending. False, with nothing changed, when the count came short."""
         with self._session.transaction():
             self._fence.check(self._session)
-            statuses = {
-                table: self._tables[table].statuses(self._session, [e.event.id for e in part], "FOR UPDATE")
+            matched = sum(
+                self._tables[table].mark_sending(self._session, _rows(part))
+                for table, part in _by_table(envelopes).items()
+            )
+            if matched != len(envelopes):
+                self._session.execute("ROLLBACK")
+                return False
+        for envelope in envelopes:
+            envelope.sending = True
+        return True
+
+    def _claim_one_by_one(self, envelopes: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
+        """Lock what can be locked and claim exactly those still pending, in the same transaction.
+
+        Rows locked by others are waited for in memory, and nothing of their aggregates overtakes them. Behind another
+        worker's row nothing is claimed: it goes on as it is, at 0, and will be parked.
+        """
+        by_table = _by_table(envelopes)
+        go: list[Envelope] = []
+        dropped: list[Envelope] = []
+        claimed: list[Envelope] = []
+        there = {table: self._there(table, [e.event.id for e in part]) for table, part in by_table.items()}
+        with self._session.transaction():
+            self._fence.check(self._session)
+            ours = {
+                table: self._tables[table].statuses(self._session, [e.event.id for e in part], "FOR UPDATE SKIP LOCKED")
                 for table, part in by_table.items()
             }
-            go, dropped = self._judge(envelopes, statuses)
-            # Behind another worker's row nothing is claimed: it will be parked as it is, at 0.
-            claimed = [envelope for envelope in go if self._ledger.blocks(envelope.event) is None]
+            for envelope in envelopes:
+                event = envelope.event
+                if event.id in there[event.table] and event.id not in ours[event.table]:
+                    envelope.contended = True
+                    self._ledger.wait(envelope)
+                elif not self._is_pending(envelope, ours[event.table].get(event.id), dropped):
+                    continue
+                elif self._ledger.blocks(event) is None:
+                    claimed.append(envelope)
+                    go.append(envelope)
+                else:
+                    go.append(envelope)
             for table, part in _by_table(claimed).items():
                 self._tables[table].mark_sending(self._session, _rows(part))
         for envelope in claimed:
             envelope.sending = True
         return go, dropped
+
+    def _there(self, table: TableName, ids: Sequence[int]) -> set[int]:
+        """Rows that exist, also those whose transaction has not let go of them yet."""
+        found = set(self._tables[table].statuses(self._session, ids))
+        missing = [id for id in ids if id not in found]
+        if missing:
+            try:
+                found.update(self._tables[table].statuses(self._session, missing, "LOCK IN SHARE MODE"))
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+                found.update(missing)
+        return found
 
     def _judge(
         self, envelopes: Sequence[Envelope], statuses: Mapping[TableName, Mapping[int, RowStatus]]
@@ -123,15 +165,18 @@ class Intake:
         go: list[Envelope] = []
         dropped: list[Envelope] = []
         for envelope in envelopes:
-            event = envelope.event
-            row = statuses[event.table].get(event.id)
-            if row is None or row.event_id != event.event_id:
-                self._drop(envelope, Status.SENT, False, dropped, gone=True)
-            elif row.status == Status.PENDING and not row.parked:
+            if self._is_pending(envelope, statuses[envelope.event.table].get(envelope.event.id), dropped):
                 go.append(envelope)
-            else:
-                self._drop(envelope, row.status, row.parked, dropped)
         return go, dropped
+
+    def _is_pending(self, envelope: Envelope, row: RowStatus | None, dropped: list[Envelope]) -> bool:
+        if row is None or row.event_id != envelope.event.event_id:
+            self._drop(envelope, Status.SENT, False, dropped, gone=True)
+        elif row.status == Status.PENDING and not row.parked:
+            return True
+        else:
+            self._drop(envelope, row.status, row.parked, dropped)
+        return False
 
     def _drop(
         self, envelope: Envelope, status: int, parked: bool, dropped: list[Envelope], *, gone: bool = False

@@ -6,10 +6,11 @@ Kafka from here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pymysql.err import MySQLError
@@ -49,7 +50,7 @@ RESERVE = 10
 """The tail may fill the budget: one part in so many stays the poller's."""
 
 BUSY_WAIT = 0.02
-"""Seconds between passes while blocked aggregates are being worked off; doubles while nothing changes."""
+"""Seconds between passes while rows are taken or aggregates worked off; doubles while nothing is taken."""
 
 
 class Poller(Worker):
@@ -70,6 +71,7 @@ class Poller(Worker):
         batch: int,
         poll_interval: float,
         sending_timeout: float,
+        ping_every: float,
         watermark: Position,
         bootstrap: bool,
         on_swept: Callable[[Position], None],
@@ -88,6 +90,7 @@ class Poller(Worker):
         self._batch = batch
         self._poll_interval = poll_interval
         self._sending_timeout = sending_timeout
+        self._ping_every = ping_every
         self._bootstrap = bootstrap
         self._on_swept = on_swept
         self._notes: dict[TableName, list[Row]] = {}
@@ -96,7 +99,7 @@ class Poller(Worker):
         self._watermark_at = time.monotonic()
         self._listed_at = time.monotonic()
         self._counted_at = 0.0
-        self._looked_at = time.monotonic()
+        self._looked_at = float("-inf")
         self._look_every = min(SWEEP_INTERVAL, sending_timeout / 2)
         self._foreign: dict[RowKey, tuple[Aggregate, object, float]] = {}
 
@@ -115,11 +118,16 @@ class Poller(Worker):
                 if not is_retriable(error):
                     raise
                 changed, busy = False, True
-            if changed:
-                wait = BUSY_WAIT
-                continue
-            wait = min(wait * 2, self._poll_interval) if busy else self._poll_interval
-            self._stop.wait(wait)
+            longer = min(wait * 2, self._poll_interval) if busy else self._poll_interval
+            wait = BUSY_WAIT if changed else longer
+            self._rest(wait)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait; the server ends a session that is silent for long."""
+        while seconds > self._ping_every and not self._stop.wait(self._ping_every):
+            self._session.ping()
+            seconds -= self._ping_every
+        self._stop.wait(seconds)
 
     def _close(self) -> None:
         self._session.close()
@@ -127,12 +135,12 @@ class Poller(Worker):
     # -- a pass -----------------------------------------------------------------------------------------------
 
     def _pass(self) -> tuple[bool, bool]:
-        """(something changed, blocked aggregates are being worked off)."""
+        """(rows were taken, blocked aggregates are being worked off)."""
         quiet = self._ledger.begin_pass()
         changed = False
         look = time.monotonic() - self._looked_at >= self._look_every
         if look:
-            self._looked_at = time.monotonic()
+            self._looked_at = float("-inf")
         later: set[Aggregate] = set()
         for table in self._tables.values():
             retry, parked, sending = table.due_or_stuck(self._session)
@@ -144,8 +152,7 @@ class Poller(Worker):
                 self._look_at_sending(table)
         busy = False
         if self._ledger.blocked:
-            freed, busy = self._free(quiet, later)
-            changed |= freed
+            busy = self._free(quiet, later)
         changed |= self._sweep()
         if time.monotonic() - self._counted_at >= COUNT_INTERVAL:
             self._count()
@@ -163,19 +170,44 @@ class Poller(Worker):
             self._metrics.binlog_retention_left_seconds.set(left)
 
     def _take_due(self, table: OutboxTable, later: set[Aggregate]) -> bool:
-        """Claim rows whose time has come, in id order, and queue them."""
-        room = self._room()
-        if room is None:
-            return False
-        with self._session.transaction():
-            self._fence.check(self._session)
-            candidates = _fitting(table.due(self._session, room[0], later), room[1])
-            queued = self._queue(table, candidates)
-            rows = _rows(queued)
-            if rows and table.claim_due(self._session, rows) != len(rows):
-                raise AssertionError("locked rows changed under us")
-        self._hand_on(table, queued)
-        return bool(queued)
+        """Claim rows whose time has come, in id order, and queue them.
+
+        Page after page: the rows of one aggregate that may not go yet must not hide those of others.
+        """
+        without: set[Aggregate] = set()
+        if self._ledger.ordered:
+            without = later | self._ledger.held_aggregates() | {one for one, _, _ in self._foreign.values()}
+        above = 0
+        while not self._stop.is_set():
+            room = self._room()
+            if room is None:
+                return False
+            self._lease.check()
+            with self._claiming() as queued:
+                due = table.due(self._session, room[0], above, without)
+                queued.extend(self._queue(table, _fitting(due, room[1])))
+                rows = _rows(queued)
+                if rows and table.claim_due(self._session, rows) != len(rows):
+                    raise AssertionError("locked rows changed under us")
+            if queued:
+                self._hand_on(table, queued)
+                return True
+            if len(due) < room[0]:
+                return False
+            above = due[-1].event.id
+        return False
+
+    @contextlib.contextmanager
+    def _claiming(self) -> Iterator[list[Envelope]]:
+        """A fenced transaction around claims; what was entered in the ledger is taken out again where it fails."""
+        queued: list[Envelope] = []
+        try:
+            with self._session.transaction():
+                self._fence.check(self._session)
+                yield queued
+        except BaseException:
+            self._ledger.forget(queued)
+            raise
 
     def _room(self) -> tuple[int, int] | None:
         """(rows, bytes) that may be taken now; a tail that fills the budget leaves the poller its share."""
@@ -203,8 +235,10 @@ class Poller(Worker):
             aggregate = event.aggregate
             rows = earlier[aggregate]
             while aggregate not in stopped and rows and rows[0][0] < event.id:
-                if not self._ledger.handed_over((table.name, *rows.popleft())):
+                key = (table.name, *rows.popleft())
+                if not self._ledger.handed_over(key):
                     stopped.add(aggregate)
+                    self._ledger.park_if_waiting(key)
             return aggregate not in stopped
 
         return self._ledger.queue(events, passable)
@@ -227,8 +261,8 @@ class Poller(Worker):
 
     # -- freeing aggregates -----------------------------------------------------------------------------------
 
-    def _free(self, quiet: Sequence[Aggregate], later: set[Aggregate]) -> tuple[bool, bool]:
-        """Release the quiet aggregates of which nothing is failed, parked or at 1. (some freed, some worked off)."""
+    def _free(self, quiet: Sequence[Aggregate], later: set[Aggregate]) -> bool:
+        """Release the quiet aggregates of which nothing is failed, parked or at 1; True while some are worked off."""
         blocked = [a for a in self._ledger.blocked_aggregates() if a not in later]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():
@@ -238,7 +272,7 @@ class Poller(Worker):
         free = [a for a in quiet if a not in later and a not in stuck]
         if free:
             self._submit(Freed(free))
-        return bool(free), bool(blocked)
+        return bool(blocked)
 
     # -- rows left at 1 ---------------------------------------------------------------------------------------
 
@@ -321,11 +355,10 @@ class Poller(Worker):
 
     def _take_pending(self, table: OutboxTable, ids: Sequence[int], room: int) -> int | None:
         """Deal with the first of these rows that have room; gives the last id dealt with, None: none is pending."""
-        with self._session.transaction():
-            self._fence.check(self._session)
+        with self._claiming() as queued:
             pending = table.pending_rows(self._session, ids)
             candidates = _fitting([c for c in pending if not self._ledger.holds(c.event.key)], room)
-            queued = self._queue(table, candidates)
+            queued.extend(self._queue(table, candidates))
             claimed = _rows(queued)
             if claimed:
                 table.mark_sending(self._session, claimed)

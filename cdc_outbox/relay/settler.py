@@ -139,13 +139,12 @@ class Settler(Worker):
         return len(batch)
 
     def _position_due(self) -> bool:
-        """The position has something to gain, and other tables' traffic (never our own writes) asks for it."""
-        ledger = self._ledger
-        if not (ledger.traffic or ledger.rotated):
-            return False
-        if ledger.rotated or ledger.traffic >= CHECKPOINT_TRAFFIC:
-            return True
-        return time.monotonic() - self._wrote_position >= CHECKPOINT_SECONDS
+        """Other tables' traffic moves the position in time, a new binlog file at once, our own writes never."""
+        worth = self._ledger.position_worth_writing
+        if worth == "in time":
+            waited = time.monotonic() - self._wrote_position
+            return waited >= CHECKPOINT_SECONDS or self._ledger.traffic >= CHECKPOINT_TRAFFIC
+        return worth == "now"
 
     # -- one SQL transaction ----------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ def read_status(settings: Settings, *, full: bool) -> dict[str, Any]:
 def _state(checkpoint: Checkpoint | None, owner: int | None) -> str:
     if owner is None:
         return "stopped"
-    return (checkpoint.state if checkpoint is not None else None) or "recovering"
+    state = checkpoint.state if checkpoint is not None else None
+    return state if state in {"leader", "holding", "paused"} else "recovering"
 
 
 def _position(checkpoint: Checkpoint | None) -> dict[str, object]:

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from cdc_outbox.errors import (
     Refused,
     Stopped,
 )
+from cdc_outbox.mysql.checkpoint import report_before_leading
 from cdc_outbox.mysql.leadership import Leadership, boottime
 from cdc_outbox.mysql.preflight import examine_mysql, refusal
 from cdc_outbox.mysql.session import mysql_trouble
@@ -48,9 +50,6 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.25
 """Seconds between looks at pings, holds and gauges."""
-
-SILENCE = 3.0
-"""Seconds without an acknowledgement, with records out and the client in trouble, that are called a hold."""
 
 BUGS = 3
 """Unclassified errors in a row, without a settled event between them, that end the process."""
@@ -75,6 +74,8 @@ class Supervisor:
         self._holds: set[str] = set()
         self._state = "starting"
         self._last_error: str | None = None
+        # Another one for each process: a dump that a frozen predecessor left open is then nobody's namesake.
+        self._server_id = settings.mysql.server_id or secrets.randbelow(2**31 - 1) + 2**31
 
     def run(self) -> int:
         """Relay until a signal or an error that a person must deal with; raises the latter."""
@@ -165,7 +166,10 @@ class Supervisor:
             self._binlog_lost = True
         elif isinstance(known, Hold):
             self._hold(known.reason, str(known))
-            if known.reason != "kafka":
+            if known.reason == "kafka":
+                with contextlib.suppress(MySQLError, OSError, LeadershipLost):
+                    report_before_leading(self._leadership.session, self._settings.name, "holding", str(known))
+            else:
                 # The name may lead to another server by now: everything is opened anew, the lock session first.
                 self._leadership.close()
         elif isinstance(known, CdcOutboxError):
@@ -229,13 +233,19 @@ class Supervisor:
         if self._leadership.lease.left <= 0 and not self._acquire():
             return
         self._leadership.ping()
-        incarnation = Incarnation(self._settings, self._leadership, self._metrics, self._alerts, self._on_failure)
+        incarnation = Incarnation(
+            settings=self._settings,
+            leadership=self._leadership,
+            metrics=self._metrics,
+            alerts=self._alerts,
+            server_id=self._server_id,
+            on_failure=self._on_failure,
+        )
         self._failure = None
         self._wake.clear()
         self._state = "recovering"
         try:
-            incarnation.begin(binlog_lost=self._binlog_lost)
-            self._binlog_lost = False
+            self._begin(incarnation)
             self._tell(incarnation)
             self._watch(incarnation)
             self._drain(incarnation)
@@ -250,6 +260,16 @@ class Supervisor:
                 # A client thread that lives on could publish beside the next incarnation.
                 log_event(logger, logging.ERROR, "threads_left", "A thread did not end in time; the process exits")
                 os._exit(EXIT_BUG)
+
+    def _begin(self, incarnation: Incarnation) -> None:
+        try:
+            incarnation.begin(binlog_lost=self._binlog_lost)
+        except Refused as refused:
+            # A login that Kafka accepted before: an outage of ours, not a setting to be put right at the start.
+            if self._has_led:
+                raise Hold(refused.message, reason="kafka", hint=refused.hint) from refused
+            raise
+        self._binlog_lost = False
 
     def _acquire(self) -> bool:
         self._state = "standby"
@@ -298,7 +318,6 @@ class Supervisor:
         self._has_led = True
         self._state = "leader"
         self._metrics.leader.set(1)
-        incarnation.report("leader", self._last_error)
 
     def _watch(self, incarnation: Incarnation) -> None:
         """Ping, look for failures and holds, until asked to stop."""
@@ -326,14 +345,13 @@ class Supervisor:
         self._alerts.flush()
         trouble = incarnation.trouble
         if trouble is not None and len(ledger):
-            if "kafka" not in self._holds:
-                self._hold("kafka", trouble)
-                incarnation.report("holding", trouble)
+            self._hold("kafka", trouble)
         elif self._holds:
             self._flowing()
-            incarnation.report("leader", self._last_error)
-        if ledger.settled and not incarnation.progressed:
-            incarnation.progressed = True
+        state = "holding" if self._holds else "leader"
+        if state != incarnation.reported:
+            incarnation.report(state, self._last_error)
+        if ledger.settled:
             self._bugs = 0
             self._backoff.reset()
 

@@ -142,8 +142,9 @@ def test_truncate_is_a_barrier_and_reused_ids_are_no_confusion(world: World) -> 
     assert sorted(r.event_id for r in Judge(world).records()) == sorted(first + second)
 
 
-def test_a_locked_row_does_not_stop_the_others(world: World) -> None:
-    relay = world.start()
+@pytest.mark.parametrize("claim", ["leader", "row"])
+def test_a_locked_row_does_not_stop_the_others(world: World, claim: str) -> None:
+    relay = world.start(outbox={"claim": claim})
     connection = world.connect(autocommit=False)
     try:
         locked = world.insert("a1")
@@ -151,12 +152,63 @@ def test_a_locked_row_does_not_stop_the_others(world: World) -> None:
             # Whether the relay was faster or not: from here on the row is ours.
             cursor.execute("UPDATE outbox_event SET event_type = 'Locked' WHERE event_id = %s", (locked,))
             others = [world.insert(f"b{n}") for n in range(20)]
+            followers = [world.insert("a1") for _ in range(3)]
             world.wait_sent(*others)
         connection.rollback()
     finally:
         connection.close()
-    world.wait_sent(locked)
+    world.wait_sent(locked, *followers)
+    Judge(world).check({"a1": [locked, *followers]})
     assert relay.running
+    assert "hold" not in relay.events()
+
+
+def test_ids_and_commits_in_different_order_do_not_block_each_other(world: World) -> None:
+    """A transaction that took its id early commits while its aggregate is being worked off."""
+    world.start(kafka=SMALL, retry={"waits": ["2s"]})
+    first = world.insert("a1", payload=TOO_LARGE, max_retries=50)
+    wait_until(lambda: world.row(first)["status"] == 3, "the first failed")
+    early, lock = world.connect(autocommit=False), world.connect(autocommit=False)
+    try:
+        with early.cursor() as cursor, lock.cursor() as holder:
+            cursor.execute(
+                "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+                " VALUES ('early-id', 'order', 'a1', 'OrderPlaced', '{}')"
+            )
+            late = world.insert("a1", event_id="late-id")
+            wait_until(lambda: world.row(late)["next_retry_at"] is not None, "the later id parked")
+            # Held, so that the aggregate is still being worked off when the early id commits.
+            holder.execute("SELECT id FROM outbox_event WHERE event_id = 'late-id' FOR UPDATE")
+            world.execute("UPDATE outbox_event SET payload = '{}' WHERE event_id = %s", first)
+            world.wait_sent(first)
+            early.commit()
+            world.wait_sent(world.insert("a2"))
+            lock.rollback()
+    finally:
+        early.close()
+        lock.close()
+    world.wait_settled()
+    Judge(world).check_no_duplicates()
+
+
+def test_without_ordering_a_due_retry_waits_for_nobody(world: World) -> None:
+    world.start(kafka=SMALL, outbox={"ordering": "none"}, retry={"waits": ["1h"]})
+    stuck = world.insert("a1", payload=TOO_LARGE)
+    wait_until(lambda: world.row(stuck)["status"] == 3, "one failed, due in an hour")
+    due = world.insert("a1", payload=TOO_LARGE)
+    wait_until(lambda: world.row(due)["status"] == 3, "another failed")
+    world.execute("UPDATE outbox_event SET payload = '{}', next_retry_at = NOW() WHERE event_id = %s", due)
+    world.wait_sent(due)
+
+
+def test_rows_that_may_not_go_yet_do_not_hide_those_that_may(world: World) -> None:
+    """Behind another worker's row 30 wait; a page holds 10."""
+    world.start(outbox={"claim": "row", "sending_timeout": "1h"}, limits={"batch": 10})
+    world.insert("a1", status=1)
+    for _ in range(30):
+        world.insert("a1", next_retry_at="2020-01-01 00:00:00")
+    other = world.insert("a2", status=3, retry_count=1, next_retry_at="2020-01-01 00:00:00")
+    world.wait_sent(other)
 
 
 def test_no_password_in_the_log(world: World) -> None:

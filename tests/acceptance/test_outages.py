@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pymysql
 import pytest
 
 from tests.harness.judge import Judge
@@ -129,6 +131,24 @@ def test_a_read_only_server_is_waited_for(make_world: Callable[..., World], make
     world.execute("SET GLOBAL read_only = 1")
     relay.wait_for("hold")
     world.execute("SET GLOBAL read_only = 0")
+    world.wait_sent(world.insert("a1"))
+    assert relay.running
+
+
+def test_a_password_that_stops_working_is_waited_for(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    """At a start it would be refused; a relay that has led waits until the password works again."""
+    server = make_mysql()
+    world = make_world(mysql=server.endpoint)
+    world.execute("CREATE USER relay@'%' IDENTIFIED BY 'first'")
+    world.execute("GRANT ALL ON *.* TO relay@'%'")
+    relay = world.start(mysql={"user": "relay", "password": "first"})
+    world.wait_sent(world.insert("a1"))
+    world.execute("ALTER USER relay@'%' IDENTIFIED BY 'second'")
+    for (connection,) in world.execute("SELECT id FROM information_schema.processlist WHERE user = 'relay'"):
+        with suppress(pymysql.MySQLError):
+            world.execute(f"KILL {connection}")
+    relay.wait_for("hold")
+    world.execute("ALTER USER relay@'%' IDENTIFIED BY 'first'")
     world.wait_sent(world.insert("a1"))
     assert relay.running
 

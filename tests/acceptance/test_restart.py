@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -170,6 +171,39 @@ def test_on_purged_stop_is_obeyed(world: World) -> None:
     assert run_command(config, "checkpoint", "reset", "--yes").returncode == 0
     world.start(config)
     world.wait_sent(world.insert("a2"))
+
+
+def test_a_reset_keeps_the_order_of_what_is_pending(world: World) -> None:
+    config = world.config()
+    relay = world.start(config)
+    first = world.insert("a1")
+    world.wait_sent(first)
+    assert relay.stop() == 0
+    pending = [world.insert("a1") for _ in range(5)]
+    assert run_command(config, "checkpoint", "reset", "--yes").returncode == 0
+    relay = world.start(config)
+    new = world.insert("a1")
+    world.wait_sent(*pending, new)
+    Judge(world).check({"a1": [first, *pending, new]})
+    relay.wait_for("sweep_done")
+
+
+def test_a_second_signal_forces(world: World) -> None:
+    """Nothing can be drained while a row that was read is locked; a person who cannot wait says so twice."""
+    relay = world.start()
+    world.wait_sent(world.insert("a1"))
+    connection = world.connect(autocommit=False)
+    try:
+        with connection.cursor() as cursor:
+            locked = world.insert("a2")
+            cursor.execute("SELECT id FROM outbox_event WHERE event_id = %s FOR UPDATE", (locked,))
+            wait_until(lambda: len(Judge(world).records()) == 2, "the locked event in Kafka")
+            relay.signal(signal.SIGTERM)
+            relay.wait_for("draining")
+            relay.signal(signal.SIGTERM)
+            assert relay.wait() == 4
+    finally:
+        connection.close()
 
 
 def test_two_names_on_one_table_are_refused(world: World) -> None:

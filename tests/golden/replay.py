@@ -21,6 +21,11 @@ def extra_columns(sql: str) -> list[str]:
     return found[1].split(", ") if found else []
 
 
+def recorded(name: str) -> list[bytes]:
+    """The events in <name>.hex."""
+    return [bytes.fromhex(line) for line in (FOLDER / f"{name}.hex").read_text(encoding="ascii").splitlines()]
+
+
 def assemble(
     events: Iterable[bytes], start: Position, extra_columns: Sequence[str]
 ) -> tuple[list[Transaction], str | None]:

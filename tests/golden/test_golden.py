@@ -7,14 +7,13 @@ import json
 import pytest
 
 from cdc_outbox.model import Position
-from tests.golden.replay import FOLDER, assemble, described, extra_columns
+from tests.golden.replay import FOLDER, assemble, described, extra_columns, recorded
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.sql")))
 def test_recorded_events(name: str) -> None:
-    events = [bytes.fromhex(line) for line in (FOLDER / f"{name}.hex").read_text(encoding="ascii").splitlines()]
     expected = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     extra = extra_columns((FOLDER / f"{name}.sql").read_text(encoding="utf-8"))
-    transactions, error = assemble(events, Position(*expected["start"]), extra)
+    transactions, error = assemble(recorded(name), Position(*expected["start"]), extra)
     assert [described(transaction) for transaction in transactions] == expected["transactions"]
     assert error == expected["error"]

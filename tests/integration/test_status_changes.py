@@ -9,14 +9,16 @@ import pytest
 
 from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.errors import Fenced
-from cdc_outbox.model import Event, Position, Status, TableName
+from cdc_outbox.model import Event, Position, Status, TableName, Transaction
 from cdc_outbox.mysql.checkpoint import Fence, raise_epoch, read_checkpoint
 from cdc_outbox.mysql.outbox_table import OutboxTable
+from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.intake import Intake
 from cdc_outbox.relay.settler import Settler
 
 if TYPE_CHECKING:
@@ -111,6 +113,70 @@ def test_a_fence_is_not_matched_by_its_number_alone(world: World, settings: Sett
     assert (old.epoch, new.epoch) == (1, 1)
     with pytest.raises(Fenced), session.transaction():
         old.check(session)
+
+
+def test_status_changes_use_the_primary_key_whatever_their_number(
+    world: World, session: Session, table: OutboxTable
+) -> None:
+    """With as many ids as rows of a status the optimizer prefers idx_status_next_retry, and locks the writers out."""
+    with world.sql() as cursor:
+        cursor.executemany(
+            "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+            " VALUES (%s, 'order', 'a1', 'OrderPlaced', '{}')",
+            [(f"e{n}",) for n in range(6000)],
+        )
+    rows = list(session.query("SELECT id, event_id FROM outbox_event ORDER BY id LIMIT 5000"))
+    named = ",".join(f"({id},'{event_id}')" for id, event_id in rows)
+    for name in STATUS_CHANGES:
+        statement = query(name, table=table.name.quoted, rows=named, seconds=1, last_error="")
+        (plan,) = session.query(f"EXPLAIN FORMAT=TRADITIONAL {statement}")
+        key, scanned = plan[6], plan[9]
+        assert (key, scanned) == ("PRIMARY", 5000), name
+
+
+STATUS_CHANGES = [
+    "mark_sent",
+    "mark_sending",
+    "mark_failed",
+    "mark_dead",
+    "park",
+    "put_back",
+    "claim_due",
+    "release_abandoned",
+]
+
+
+def test_a_claim_that_comes_short_takes_exactly_what_is_pending(
+    world: World, settings: Settings, session: Session, table: OutboxTable
+) -> None:
+    """Gone and sent rows are skipped; behind another worker's row the aggregate is blocked and nothing claimed."""
+    fence, _ = raise_epoch(session, settings.name, "me")
+    ids = [world.insert(aggregate) for aggregate in ("gone", "sent", "taken", "taken", "free")]
+    events = [
+        Event(table.name, world.row(one)["id"], one, "order", one.split("-")[0], "OrderPlaced", b"{}") for one in ids
+    ]
+    world.execute("DELETE FROM outbox_event WHERE event_id = %s", ids[0])
+    world.execute("UPDATE outbox_event SET status = 2 WHERE event_id = %s", ids[1])
+    world.execute("UPDATE outbox_event SET status = 1 WHERE event_id = %s", ids[2])
+    ledger = InFlight(Position())
+    envelopes = ledger.admit([Transaction(events, ("binlog.000001", 100))])
+    intake = Intake(
+        lambda: Session(settings.mysql, lifetime=60),
+        fence,
+        {table.name: table},
+        ledger,
+        claim_rows=True,
+        check_until=Position("binlog.000001", 4),
+        session_lifetime=60,
+    )
+    try:
+        go, dropped = intake.claim(envelopes)
+    finally:
+        intake.close()
+    assert [e.event.event_id for e in dropped] == ids[:3]
+    assert [(e.event.event_id, e.sending) for e in go] == [(ids[3], False), (ids[4], True)]
+    assert ledger.blocks(events[3]) is not None
+    assert world.statuses() == {ids[1]: 2, ids[2]: 1, ids[3]: 0, ids[4]: 1}
 
 
 class AlwaysLeader:

@@ -59,6 +59,6 @@ def test_a_complaint_shows_at_once_and_explains_a_silence() -> None:
 
 def test_what_is_fatal_stays() -> None:
     trouble = Trouble()
-    trouble.is_fatal("it is over")
+    trouble.fatal = "it is over"
     trouble.complaint = None
     assert trouble.line() == "it is over"

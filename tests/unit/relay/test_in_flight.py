@@ -167,6 +167,48 @@ def test_an_event_is_held_once() -> None:
     assert book.holds(queued.event.key)
 
 
+def test_a_claim_rolled_back_leaves_nothing_behind() -> None:
+    book = ledger()
+    queued = book.queue([event(1)], lambda _: True)
+    book.forget(queued)
+    assert not book.holds(queued[0].event.key)
+    assert book.held_by_poller == 0
+    assert book.begin_pass() == [event(1).aggregate], "it is blocked, and a pass may free it"
+
+
+def test_a_row_that_waits_in_memory_is_parked_for_one_in_the_table() -> None:
+    book = ledger()
+    book.block([event(1).aggregate])
+    book.drain({event(1).aggregate})
+    (one,) = book.admit([transaction(1, event(1))])
+    block = book.blocks(one.event)
+    assert block is not None
+    assert book.wait_or_park(one, block) is Stage.WAITING
+    book.park_if_waiting(one.event.key)
+    assert one.stage is Stage.PARKING
+
+
+def test_the_position_alone_is_written_only_when_it_moves() -> None:
+    book = ledger()
+    assert book.position_worth_writing == "no", "a sweep is not over"
+    book.reading = True
+    assert book.position_worth_writing == "now", "the start point"
+    settle(book, [])
+    assert book.position_worth_writing == "no"
+    (one,) = book.admit([transaction(1, event(1))])
+    rotated = transaction(2)
+    rotated.rotated = True
+    book.admit([rotated])
+    assert book.position_worth_writing == "no", "nothing moves behind an event that is out"
+    book.hand([one], now=0)
+    book.acknowledge([one])
+    settle(book, book.take_outcomes(10))
+    busy = transaction(3)
+    busy.traffic = 1000
+    book.admit([busy])
+    assert book.position_worth_writing == "in time"
+
+
 def test_without_ordering_nothing_is_blocked() -> None:
     book = InFlight(Position("binlog.000001", 4), ordered=False)
     (one,) = book.admit([transaction(1, event(1))])
