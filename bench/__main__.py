@@ -117,6 +117,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     unknown = [side for side in options.sides if side not in SIDES]
     if unknown:
         parser.error(f"no side is called {unknown[0]}: {', '.join(SIDES)}")
+    if options.quick and not {DEFAULT_SIDE, POLLING} <= set(options.sides):
+        parser.error(f"--quick compares {DEFAULT_SIDE} with {POLLING}: --sides must have both")
     if options.quick and options.write:
         parser.error("--quick gives no figures worth writing down")
     options.parts = options.parts or [part for part in PARTS if not (options.quick and part == "memory")]

@@ -39,7 +39,6 @@ from cdc_outbox.binlog.json_shapes import (
 )
 from cdc_outbox.binlog.packed import decimal_text, packed_datetime_text, packed_time_text
 
-
 OPAQUE = 15
 _SHORTEST_THAT_DIFFERS = len("1234567890123456.0")
 _LITERALS = ("null", "true", "false")

@@ -68,7 +68,7 @@ class ConfluentPublisher:
         self._settings = settings
         self._on_deliveries = on_deliveries
         self._trouble = Trouble()
-        self._closed = False
+        self._closed = threading.Event()
         self._lanes: dict[int, _Lane] = {}
         self._lane_of: dict[str, _Lane] = {}
         main = self._lane(settings.batch_bytes)
@@ -83,14 +83,17 @@ class ConfluentPublisher:
         return self._topics.refusal(record)
 
     def send(self, record: Record) -> None:
-        if self._closed:
-            raise Hold("Kafka: the publisher is closed", reason="kafka")
         lane = self._lane_of.get(record.topic) or self._lane_for(record.topic)
+        if self._closed.is_set():
+            lane.request_stop()  # it may be new: purge and close have not seen it
+            raise Hold("Kafka: the publisher is closed", reason="kafka")
         self._trouble.record_sent()
         lane.send(record)
+        if self._closed.is_set():
+            lane.purge()
 
     def purge(self) -> None:
-        self._closed = True
+        self._closed.set()
         for lane in list(self._lanes.values()):
             lane.purge()
 
@@ -135,11 +138,11 @@ class ConfluentPublisher:
             self._topics.forget(topic)
         return meaning
 
-    def complains(self, text: str | None, *, fatal: bool = False) -> None:
-        if fatal and text is not None:
-            self._trouble.fatal = text
-        else:
-            self._trouble.complaint = text
+    def complains(self, text: str | None) -> None:
+        self._trouble.complaint = text
+
+    def gives_up(self, text: str | None) -> None:
+        self._trouble.fatal = text
 
 
 class _Lane:
@@ -217,7 +220,7 @@ class _Lane:
             self._hand_over()
         except Exception as error:  # a bug, ours or the caller's: nothing is delivered any more
             _log.exception("the thread that delivers Kafka's acknowledgements failed")
-            self._publisher.complains(f"Kafka: the delivering thread failed: {error!r}", fatal=True)
+            self._publisher.gives_up(f"Kafka: the delivering thread failed: {error!r}")
         # The last reference ends with this thread, and in its destructor librdkafka's own threads.
         self._producer = None
 
@@ -232,7 +235,7 @@ class _Lane:
         """librdkafka tells of lost connections, but not that it has them again: ask."""
         errors, now = self._errors, time.monotonic()
         if errors.fatal:
-            self._publisher.complains(errors.suspicion, fatal=True)
+            self._publisher.gives_up(errors.suspicion)
         if now < self._next_probe:
             return
         self._next_probe = now + 2 * _PROBE
@@ -332,7 +335,7 @@ def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
     security = settings.security
     password = security.password
     options = {
-        "bootstrap.servers": settings.bootstrap_servers,
+        "bootstrap.servers": settings.bootstrap_servers.replace(" ", ""),
         "client.id": "cdc-outbox",
         "security.protocol": security.protocol,
         "sasl.mechanism": security.sasl_mechanism,

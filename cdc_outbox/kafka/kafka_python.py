@@ -27,7 +27,7 @@ from kafka.protocol.metadata import MetadataRequest
 from cdc_outbox.errors import CdcOutboxError, Hold, RecordRefused, Refused
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
-from cdc_outbox.kafka.outcomes import is_refused_login, official, outcome
+from cdc_outbox.kafka.outcomes import OTHERS_INVALID, is_refused_login, official, outcome
 from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts, Delivery, OnDeliveries, Record
 from cdc_outbox.kafka.topics import LOOKUP_TIMEOUT, TopicDirectory
 from cdc_outbox.kafka.trouble import Trouble
@@ -62,6 +62,9 @@ _OURS = frozenset(
         "transactional_id",
         "value_serializer",
     }
+)
+_OBJECTS = frozenset(
+    {"metric_reporters", "partitioner", "sasl_oauth_token_provider", "selector", "socket_options", "ssl_context"}
 )
 
 
@@ -149,7 +152,7 @@ class KafkaPythonPublisher:
     def _failed(self, error: BaseException, topic: str) -> RecordRefused | Hold:
         if self._closed:
             return Hold(self._trouble.fatal or "Kafka: dropped before it was acknowledged", reason="kafka")
-        meaning = outcome(_name(error), without_secrets(f"topic {topic} {_said(error)}".strip(), self._settings))
+        meaning = outcome(_name(error), without_secrets(f"topic {topic}: {_said(error)}", self._settings))
         if isinstance(meaning, RecordRefused):
             self._topics.forget(topic)
         return meaning
@@ -461,12 +464,8 @@ def describe_broker(settings: KafkaSettings) -> BrokerFacts:
 
 def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
     check_options(settings, _OURS)
-    for name in settings.options:
-        if name not in KafkaProducer.DEFAULT_CONFIG:  # its own message would show the value
-            raise Refused(
-                f"kafka.options.{name} is no option of kafka-python's KafkaProducer",
-                hint="client: kafka-python takes names such as request_timeout_ms",
-            )
+    for name, value in settings.options.items():
+        _check_option(name, value)
     security = settings.security
     password = security.password
     return {
@@ -484,6 +483,20 @@ def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "retry_backoff_ms": 100,
         **settings.options,
     }
+
+
+def _check_option(name: str, value: str | float | bool) -> None:
+    """kafka-python shows the value of an option that it does not know, and finds a wrong type only when it uses it."""
+    default = KafkaProducer.DEFAULT_CONFIG.get(name, KafkaProducer)
+    if default is KafkaProducer:
+        wrong = "is no option of kafka-python's KafkaProducer"
+    elif name in _OBJECTS:
+        wrong = "takes a Python object, which a file cannot hold"
+    elif isinstance(default, (int, float)) and isinstance(value, str):
+        wrong = f"must be a {'boolean' if isinstance(default, bool) else 'number'}"
+    else:
+        return
+    raise Refused(f"kafka.options.{name} {wrong}", hint="https://kafka-python.readthedocs.io lists the options")
 
 
 def _producer_options(settings: KafkaSettings) -> dict[str, Any]:
@@ -519,17 +532,19 @@ def _error_name(code: int) -> str | None:
 
 def _text(error: BaseException | None) -> str:
     """The error's name and what it says."""
-    return "" if error is None else f"{official(_name(error))}: {_said(error)}".removesuffix(": ")
+    return "" if error is None else f"{official(_name(error))}: {_said(error)}"
 
 
 def _said(error: BaseException) -> str:
     """What the error says, without the names that kafka-python puts before it, up to three times."""
     said = "" if not error.args or error.args[0] is None else str(error.args[0])
-    return said.removeprefix(f"{type(error).__name__}: ")
+    return said.removeprefix(f"{type(error).__name__}: ") or type(error).__name__
 
 
 def _name(error: BaseException) -> str:
     """Kafka's name of a broker's error, else the name of the class."""
     if isinstance(error, BrokerResponseError) and error.message:
         return str(error.message)
+    if type(error) is KafkaError and "part of a batch" in str(error):
+        return OTHERS_INVALID
     return type(error).__name__

@@ -11,6 +11,8 @@ INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
 FORBIDDEN_TOPIC = "TOPIC_AUTHORIZATION_FAILED"
 LEADER_NOT_AVAILABLE = "LEADER_NOT_AVAILABLE"
+OTHERS_INVALID = "_INVALID_DIFFERENT_RECORD"
+"""librdkafka's name: another record of the batch is invalid."""
 
 _OFFICIAL = {
     # librdkafka's spellings, then kafka-python's; https://kafka.apache.org/protocol#protocol_error_codes
@@ -19,6 +21,8 @@ _OFFICIAL = {
     "UNKNOWN_TOPIC_OR_PART": UNKNOWN_TOPIC,
     "_UNKNOWN_TOPIC": UNKNOWN_TOPIC,
     "_AUTHENTICATION": "SASL_AUTHENTICATION_FAILED",
+    # Innocent, but its batch was refused: no outage, and as a hold it would come back in the same batch for ever.
+    OTHERS_INVALID: INVALID_RECORD,
     "MESSAGE_SIZE_TOO_LARGE": MESSAGE_TOO_LARGE,
     "INVALID_TOPIC": INVALID_TOPIC,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ class Trouble:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._sent = 0
         self._settled = 0
         self._waiting_since = 0.0
@@ -30,9 +32,10 @@ class Trouble:
         self._sent += 1
 
     def records_settled(self, count: int) -> None:
-        """Called by the delivering thread alone."""
-        self._settled += count
-        self._waiting_since = self._clock()
+        """Called by the delivering threads."""
+        with self._lock:
+            self._settled += count
+            self._waiting_since = self._clock()
 
     def line(self) -> str | None:
         """The trouble in one line, None without."""

@@ -93,8 +93,9 @@ def open_outlet(client: str, kafka_broker: KafkaEndpoint, threads_end: None) -> 
         return outlets[-1]
 
     yield make
-    for one in outlets:
-        assert one.publisher.close(10.0)
+    ended = [one.publisher.close(10.0) for one in outlets]
+    outlets.clear()
+    assert all(ended)
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +244,21 @@ def test_a_record_that_only_the_broker_finds_too_large(open_outlet: Open, kafka_
     outlet.send(*(record(topic, token) for token in range(2, 102)))
     assert outlet.wait(102)[2:] == [Delivery(token, None) for token in range(2, 102)]
     assert numbers(kafka_broker.bootstrap, topic) == [0, *range(2, 102)]
+
+
+def test_a_refused_batch_ends_nothing_else(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
+    topic = create_topic(kafka_broker.bootstrap)
+    outlet = open_outlet(linger=0.2)
+    outlet.send(record(topic, 0))
+    outlet.tokens(1)
+    set_topic_config(kafka_broker.bootstrap, topic, "message.timestamp.before.max.ms", "60000")
+    outlet.send(*(record(topic, token) for token in (1, 2)), record(topic, 3, timestamp=1_700_000_000_000))
+    refused = outlet.wait(4)[3]
+    assert isinstance(refused.error, RecordRefused)
+    assert refused.error.name == "INVALID_TIMESTAMP"
+    assert not any(isinstance(one.error, Hold) for one in outlet.deliveries)
+    outlet.send(record(topic, 4))
+    assert outlet.wait(5)[4] == Delivery(4, None)
 
 
 def test_batches_fit_the_topic_however_many_records_there_are(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:

@@ -277,6 +277,17 @@ def test_smaller_row_images(outbox: Database, image: str) -> None:
     assert (whole.id, whole.event_id, whole.incomplete) == (99, "b", False)
 
 
+def test_a_partitioned_table(outbox: Database) -> None:
+    """Its events carry the partition in front of their rows."""
+    table = TABLE.format(name="parted").replace(",\n  UNIQUE KEY uk_event_id (event_id)", "")
+    outbox.execute(table + " PARTITION BY HASH (id) PARTITIONS 4")
+    start = outbox.position()
+    outbox.insert(*[f"e{i}" for i in range(20)], table="parted")
+    with Tail(outbox, start, tables=[TableName(outbox.name, "parted")]) as tail:
+        tail.wait_for_events(20)
+    assert sorted(tail.event_ids) == sorted(f"e{i}" for i in range(20))
+
+
 def test_rows_that_are_not_pending_are_given_as_they_are(outbox: Database) -> None:
     start = outbox.position()
     outbox.execute(

@@ -234,6 +234,7 @@ def test_cpu_model() -> None:
         (["drian"], "no part is called drian"),
         (["--sides", "confluent,java"], "no side is called java"),
         (["--quick", "--write"], "no figures worth writing down"),
+        (["--quick", "--sides", "confluent"], "--sides must have both"),
         (["--events", "0"], "--events"),
     ],
 )

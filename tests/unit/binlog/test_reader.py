@@ -180,7 +180,7 @@ def test_another_server(serving: Callable[..., Server]) -> None:
     server = serving(b"", uuid="bbbbbbbb-0000-0000-0000-000000000002")
     with pytest.raises(Hold, match="another server"):
         reader_of(server, []).run()
-    assert server.connections[0].closed and not server.commands
+    assert server.connections[0].closed and not any(server.commands)
 
 
 def test_an_offset_that_no_dump_command_can_name(serving: Callable[..., Server]) -> None:

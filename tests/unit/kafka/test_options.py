@@ -44,6 +44,19 @@ def test_an_option_that_the_library_does_not_know_is_refused_without_its_value(c
     assert "hunter2" not in f"{refused.value.message} {refused.value.hint}"
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("partitioner", "murmur2", "Python object"),
+        ("retry_backoff_ms", "soon", "must be a number"),
+        ("allow_auto_create_topics", "no", "must be a boolean"),
+    ],
+)
+def test_values_that_kafka_python_would_trip_over_later(option: str, value: object, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        make_publisher(settings(client="kafka-python", options={option: value}), lambda _: None)
+
+
 def test_secrets_are_blotted_out_of_the_libraries_texts() -> None:
     kafka = settings(
         client="confluent",
