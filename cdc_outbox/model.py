@@ -132,13 +132,23 @@ class Position:
     def past(self, transactions: Iterable[Transaction]) -> Position:
         """The place behind these transactions. A GTID set is moved in place: copy the position first to keep it."""
         end = None
+        source, first, last = "", 1, 0  # GTIDs that follow each other, not added yet
         gtids = self.gtid_set
         for transaction in transactions:
-            if transaction.end is not None:
-                end = transaction.end
-                if gtids is not None:
-                    for one in transaction.gtids:
-                        gtids.add(one)
+            if transaction.end is None:
+                continue
+            end = transaction.end
+            if gtids is None:
+                continue
+            for one in transaction.gtids:
+                if one[0] == source and one[1] == last + 1:
+                    last = one[2]
+                    continue
+                if last:
+                    gtids.add(GtidRange(source, first, last))
+                source, first, last = one
+        if gtids is not None and last:
+            gtids.add(GtidRange(source, first, last))
         return self if end is None else Position(*end, gtids)
 
     def copy(self) -> Position:

@@ -341,9 +341,11 @@ class _LibraryLog(logging.Handler):
         text = self._WHO.sub("", record.getMessage())
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
+        failed = bool(record.exc_info) and record.name == "kafka.producer.sender"
+        # Whoever keeps the record must not keep the exception: its frames hold sockets.
+        record.msg, record.args, record.exc_info = text, None, None
         _log.debug("%s: %s", record.name, text)
         if record.name in self._SPEAKERS:
-            failed = record.exc_info is not None and record.name == "kafka.producer.sender"
             self._complain(text, sender_failed=failed)
 
     def detach(self) -> None:

@@ -153,6 +153,12 @@ def _file_position(session: Session) -> Position:
     raise Refused("the MySQL server writes no binary log", hint="set log_bin in my.cnf and restart MySQL")
 
 
+def purged_gtids(session: Session) -> GtidSet:
+    """Transactions that no reader gets from this server any more."""
+    row = session.row("SHOW GLOBAL VARIABLES LIKE 'gtid_purged'")
+    return GtidSet.parse(row[1] if row is not None else "")
+
+
 def earliest_position(session: Session) -> Position:
     """The first place from which the server can still be read."""
     if uses_gtids(session):

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Literal
 
 from cdc_outbox.errors import RecordRefused
+from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
 
 RowKey = tuple[TableName, int, str]
@@ -52,32 +53,28 @@ class Block:
 class Envelope:
     """One event on its way, and what the settler must write of it. Identity is the object."""
 
-    __slots__ = (
-        "block",
-        "contended",
-        "error",
-        "event",
-        "outcome",
-        "refusals",
-        "retry_in",
-        "sending",
-        "size",
-        "stage",
-        "transaction",
-    )
+    # Class attributes as defaults: most envelopes never set them.
+    sending = False
+    """The row says 1."""
+    contended = False
+    """Its row was locked by somebody else."""
+    block: Block | None = None
+    """Set once it counts in block.unwritten."""
+    refusals = 0
+    """block.refusals when the poller queued it."""
+    error: RecordRefused | None = None
+    retry_in = 0
+    """Seconds until the next retry."""
+    handed_at = 0.0
+    """When it was given to the Kafka client, by the relay's monotonic clock."""
+    outcome = Stage.READ
+    """The stage it was settled from."""
 
     def __init__(self, event: Event, transaction: Transaction | None, stage: Stage) -> None:
         self.event = event
         self.size = event.size  # what it took of the budget; the event may be re-read larger
         self.transaction = transaction
         self.stage = stage
-        self.outcome = stage  # the stage it was settled from
-        self.sending = False  # the row says 1
-        self.contended = False  # its row was locked by somebody else
-        self.block: Block | None = None  # set once it counts in block.unwritten
-        self.refusals = 0  # block.refusals when the poller queued it
-        self.error: RecordRefused | None = None
-        self.retry_in = 0  # seconds
 
     def load(self, event: Event) -> None:
         """The same row with its payload."""
@@ -114,7 +111,6 @@ class InFlight:
         self._open: dict[RowKey, Envelope] = {}
         self._transactions: deque[Transaction] = deque()
         self._outcomes: deque[Envelope] = deque()
-        self._handed: deque[tuple[float, list[Envelope]]] = deque()
         self._blocks: dict[Aggregate, Block] = {}
         self._resumable = start
         self._streamed = start.copy()
@@ -169,17 +165,19 @@ class InFlight:
     def hand(self, envelopes: list[Envelope], now: float) -> None:
         """They are with the Kafka client from here on. now: the caller's monotonic clock, in seconds."""
         with self._lock:
+            handed = Stage.HANDED
             for envelope in envelopes:
-                envelope.stage = Stage.HANDED
-            self._handed.append((now, envelopes))
+                envelope.stage = handed
+                envelope.handed_at = now
 
     def acknowledge(self, envelopes: Iterable[Envelope]) -> None:
         """The broker has them. A dead letter's acknowledgement makes its row dead."""
         with self._lock:
+            handed, acked, owe = Stage.HANDED, Stage.ACKED, self._outcomes.append
             for envelope in envelopes:
-                if envelope.stage is Stage.HANDED:
-                    envelope.stage = Stage.ACKED
-                    self._outcomes.append(envelope)
+                if envelope.stage is handed:
+                    envelope.stage = acked
+                    owe(envelope)
                 elif envelope.stage is Stage.DYING:
                     self._owe(envelope, Stage.DEAD)
             self.on_outcome()
@@ -395,11 +393,11 @@ class InFlight:
     def slow(self, handed_before: float) -> list[Envelope]:
         """What was handed over before that time, is still out and not marked 1."""
         with self._lock:
-            found: list[Envelope] = []
-            while self._handed and self._handed[0][0] <= handed_before:
-                _, envelopes = self._handed.popleft()
-                found += [e for e in envelopes if e.stage is Stage.HANDED and not e.sending]
-            return found
+            return [
+                envelope
+                for envelope in self._open.values()
+                if envelope.stage is Stage.HANDED and envelope.handed_at <= handed_before and not envelope.sending
+            ]
 
     def propose(self, batch: Sequence[Envelope]) -> Progress:
         """Where reading could resume once `batch` is written. Followed by `settle` or `retract`."""
@@ -470,10 +468,11 @@ class InFlight:
         with self._lock:
             return self._streamed.reached(target)
 
-    @property
-    def streamed(self) -> Position:
+    def unreadable(self, gtids: GtidSet) -> None:
+        """The server does not send these: nobody need wait for them."""
         with self._lock:
-            return self._streamed.copy()
+            if self._streamed.gtid_set is not None:
+                self._streamed.gtid_set.update(gtids)
 
     def oldest_commit(self) -> int | None:
         """Commit time, in ms since the epoch, of the first transaction that is not settled."""

@@ -235,10 +235,11 @@ class Pipeline(Worker):
 
     def _publish(self, envelopes: list[Envelope]) -> None:
         handed: list[Envelope] = []
+        blocks, send = self._ledger.blocks, self._send
         for envelope in envelopes:
-            block = self._ledger.blocks(envelope.event)
+            block = blocks(envelope.event)
             if block is None:
-                self._send(envelope, handed)
+                send(envelope, handed)
             elif envelope.sending:
                 self._ledger.put_back(envelope)
             else:
@@ -248,20 +249,20 @@ class Pipeline(Worker):
 
     def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """Hand one record over, or refuse it by what can be known before."""
+        event = envelope.event
         try:
-            record = self._router.record(envelope.event)
+            record = self._router.record(event)
             record.token = envelope
             refusal = self._publisher.refusal(record)
         except RecordRefused as error:
-            self._refuse(envelope, error)
-            return
+            refusal = error
         if refusal is not None:
             self._refuse(envelope, refusal)
             return
         self._lease.check()
         self._publisher.send(record)
         handed.append(envelope)
-        if envelope.event.retry_count:
+        if event.retry_count:
             self._metrics.retries.inc()
 
     def _delivered(self, deliveries: Sequence[Delivery]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pymysql.err import MySQLError
 
 from cdc_outbox.model import Aggregate, Event, Position, TableName
-from cdc_outbox.mysql.checkpoint import Fence, retention_left, server_position
+from cdc_outbox.mysql.checkpoint import Fence, purged_gtids, retention_left, server_position
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
@@ -41,7 +41,8 @@ PAGE = 1000
 """Pending rows noted at a time."""
 
 PATIENCE = 30.0
-"""Seconds after which a watermark that the stream has not passed is taken anew (a GTID owned and rolled back)."""
+"""Seconds after which a watermark that the stream has not passed is taken anew: a GTID may have been owned and rolled
+back, or put into gtid_purged by hand, and then never comes."""
 
 FEW = 100
 """Stuck rows of an aggregate up to which its new tail events wait in memory for the pass that frees it."""
@@ -315,6 +316,7 @@ class Poller(Worker):
         if self._watermark is not None:
             if not self._ledger.streamed_past(self._watermark):
                 if time.monotonic() - self._watermark_at > PATIENCE:
+                    self._ledger.unreadable(purged_gtids(self._session))
                     self._take_watermark()
                 return False
             self._watermark = None

@@ -99,6 +99,7 @@ class Settler(Worker):
         self._full = threading.Event()
         self._locked: list[Envelope] = []
         self._tried_locked = 0.0
+        self._looked_for_slow = 0.0
         self._spoke = time.monotonic()
         self._wrote_position = time.monotonic()
 
@@ -128,7 +129,7 @@ class Settler(Worker):
         """Write one batch of what is owed, mark what is slow, move the position; gives the number of outcomes."""
         self._lease.check()
         batch = self._ledger.take_outcomes(self._batch)
-        slow = self._ledger.slow(time.monotonic() - SLOW)
+        slow = self._slow()
         if batch or slow or self._position_due():
             self._write(batch, slow)
         elif time.monotonic() - self._spoke > self._ping_every:
@@ -137,6 +138,13 @@ class Settler(Worker):
         if self._locked and time.monotonic() - self._tried_locked >= LOCKED_INTERVAL:
             self._write_around_locks(self._locked)
         return len(batch)
+
+    def _slow(self) -> list[Envelope]:
+        now = time.monotonic()
+        if now - self._looked_for_slow < IDLE:
+            return []
+        self._looked_for_slow = now
+        return self._ledger.slow(now - SLOW)
 
     def _position_due(self) -> bool:
         """Other tables' traffic moves the position in time, a new binlog file at once, our own writes never."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -11,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
     AdminClient,
     AlterConfigOpType,
@@ -148,8 +150,17 @@ def record(topic: str, token: int = 0, *, size: int = 100, **fields: object) -> 
 
 
 def numbers(bootstrap: str, topic: str) -> list[int]:
-    """The tokens of the records in the topic, in their order."""
-    return [int((one.value or b"-1").split()[0]) for one in read_topic(bootstrap, topic)]
+    """The tokens of the records in the topic, in their order. Waits for a broker that was frozen to lead again."""
+    found: list[int] = []
+
+    def read() -> bool:
+        with contextlib.suppress(KafkaException):
+            found[:] = [int((one.value or b"-1").split()[0]) for one in read_topic(bootstrap, topic)]
+            return True
+        return False
+
+    assert wait_until(read, seconds=60)
+    return found
 
 
 # -- what arrives ----------------------------------------------------------------------------------------------------
@@ -353,7 +364,7 @@ def test_a_frozen_broker_delays_and_loses_nothing(open_outlet: Open, own_broker:
 
 
 def test_a_broker_that_crashes_and_comes_back(
-    open_outlet: Open, own_broker: Server[KafkaEndpoint], caplog: pytest.LogCaptureFixture
+    client: str, open_outlet: Open, own_broker: Server[KafkaEndpoint], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = create_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
@@ -369,7 +380,8 @@ def test_a_broker_that_crashes_and_comes_back(
     assert numbers(own_broker.endpoint.bootstrap, topic) == list(range(500))
     loud = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert [one.getMessage() for one in loud if not one.name.startswith("kafka.")] == []
-    assert not logging.getLogger("kafka").propagate  # caplog hears it all the same
+    if client == "kafka-python":
+        assert not logging.getLogger("kafka").propagate  # caplog hears it all the same
 
 
 def test_an_idle_publisher_knows_of_an_outage_and_of_its_end(

@@ -150,13 +150,14 @@ def test_a_row_refused_before_lets_nobody_pass_until_acknowledged() -> None:
     assert book.handed_over(retry.event.key)
 
 
-def test_slow_gives_what_is_still_out_once() -> None:
+def test_slow_gives_what_is_still_out_and_not_marked() -> None:
     book = ledger()
     one, two = book.admit([transaction(1, event(1)), transaction(2, event(2))])
     book.hand([one, two], now=10.0)
     book.acknowledge([one])
     assert book.slow(handed_before=9.0) == []
     assert book.slow(handed_before=10.5) == [two]
+    two.sending = True
     assert book.slow(handed_before=10.5) == []
 
 
