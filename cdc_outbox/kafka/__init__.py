@@ -1,0 +1,1 @@
+"""Kafka: from an event to its record, and two client libraries behind one small interface."""

@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # its way of exporting
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from cdc_outbox.errors import Hold, RecordRefused
-from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
-from cdc_outbox.kafka.outcomes import is_refused_login, official, outcome
-from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts, Delivery, OnDeliveries, Record
+from cdc_outbox.kafka.confluent_admin import (
+    NAME,
+    OURS,
+    PROBE,
+    Errors,
+    LibraryLog,
+    Queries,
+    first_metadata,
+    options_judged,
+    producer_options,
+)
+from cdc_outbox.kafka.options import check_options, without_secrets
+from cdc_outbox.kafka.outcomes import outcome
+from cdc_outbox.kafka.publisher import START_TIMEOUT, Delivery, OnDeliveries, Record
 from cdc_outbox.kafka.topics import TopicDirectory
 from cdc_outbox.kafka.trouble import Trouble
 
 if TYPE_CHECKING:
     from cdc_outbox.config import KafkaSettings
 
-NAME = f"confluent {confluent_kafka.version()} (librdkafka {confluent_kafka.libversion()[0]})"
-
 _log = logging.getLogger(__name__)
 
 _POLL = 0.1
-_PROBE = 0.5
-"""Seconds for one question to the brokers; asked again until they answer."""
 _FLUSH = 0.5
-_OVERHEAD = 65_536
-"""What librdkafka may count beyond our own measure of a record; that one is checked before sending."""
-_LARGEST = 1_000_000_000
-_OURS = frozenset(
-    {
-        "acks",
-        "bootstrap.servers",
-        "delivery.report.only.error",
-        "delivery.timeout.ms",
-        "dr_cb",
-        "enable.idempotence",
-        "error_cb",
-        "logger",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
-        "message.send.max.retries",
-        "message.timeout.ms",
-        "metadata.broker.list",
-        "on_delivery",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.messages",
-        "queuing.strategy",
-        "request.required.acks",
-        "retries",
-        "transactional.id",
-    }
-)
 
 
 class ConfluentPublisher:
@@ -67,12 +43,12 @@ class ConfluentPublisher:
         self.name = NAME
         self._settings = settings
         self._on_deliveries = on_deliveries
-        self._trouble = Trouble()
+        self._trouble = Trouble(settings.linger)
         self._closed = threading.Event()
         self._lanes: dict[int, _Lane] = {}
         self._lane_of: dict[str, _Lane] = {}
         main = self._lane(settings.batch_bytes)
-        self._topics = TopicDirectory(settings, _Queries(settings, main))
+        self._topics = TopicDirectory(settings, Queries(settings, lambda: main.producer))
         try:
             main.connect()
         except BaseException:
@@ -133,7 +109,7 @@ class ConfluentPublisher:
         self._on_deliveries(deliveries)
 
     def failed(self, error: KafkaError, topic: str) -> RecordRefused | Hold:
-        meaning = _outcome(error, f"topic {topic}: {error.str()}", self._settings)
+        meaning = outcome(error.name(), without_secrets(f"topic {topic}: {error.str()}", self._settings))
         if isinstance(meaning, RecordRefused):
             self._topics.forget(topic)
         return meaning
@@ -152,14 +128,14 @@ class _Lane:
         self._settings = settings
         self._publisher = publisher
         self._done: list[Delivery] = []
-        self._errors = _Errors(settings)
+        self._errors = Errors(settings)
         self._last_topic: str | None = None
         self._next_probe = 0.0
         self._stop = threading.Event()
-        check_options(settings, _OURS)
-        with _options_judged(settings):
+        check_options(settings, OURS)
+        with options_judged(settings):
             self._producer: Producer | None = Producer(
-                {**_producer_options(settings, batch_bytes), "error_cb": self._errors, "logger": _LibraryLog()}
+                {**producer_options(settings, batch_bytes), "error_cb": self._errors, "logger": LibraryLog()}
             )
         self._thread = threading.Thread(target=self._run, name=f"cdc-outbox-kafka-{batch_bytes}", daemon=True)
         self._thread.start()
@@ -173,7 +149,7 @@ class _Lane:
         return producer
 
     def connect(self) -> None:
-        _first_metadata(self.producer, self._settings, self._errors)
+        first_metadata(self.producer, self._settings, self._errors)
 
     def send(self, record: Record) -> None:
         done, publisher, token, topic = self._done, self._publisher, record.token, record.topic
@@ -215,7 +191,7 @@ class _Lane:
                 self._hand_over()
                 if self._errors.suspicion is not None:
                     self._probe(producer)
-            producer.purge()
+            producer.purge(blocking=False)
             producer.flush(_FLUSH)
             self._hand_over()
         except Exception as error:  # a bug, ours or the caller's: nothing is delivered any more
@@ -238,203 +214,11 @@ class _Lane:
             self._publisher.gives_up(errors.suspicion)
         if now < self._next_probe:
             return
-        self._next_probe = now + 2 * _PROBE
+        self._next_probe = now + 2 * PROBE
         try:
-            producer.list_topics(self._last_topic, timeout=_PROBE)
+            producer.list_topics(self._last_topic, timeout=PROBE)
         except KafkaException:
             self._publisher.complains(errors.suspicion)
         else:
             errors.suspicion = None
             self._publisher.complains(None)
-
-
-class _Errors:
-    """librdkafka's error callback."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self.suspicion: str | None = None
-        self.refused_login: str | None = None
-        self.fatal = False
-
-    def __call__(self, error: KafkaError) -> None:
-        if self.suspicion is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one says not why
-            self.suspicion = f"Kafka: {official(error.name())}: {without_secrets(error.str(), self._settings)}"
-        self.fatal = self.fatal or error.fatal()
-        if is_refused_login(error.name()):
-            self.refused_login = error.str()
-
-
-class _LibraryLog:
-    """librdkafka's log, for --log-level debug only: what matters of it becomes an alert."""
-
-    def log(self, _level: int, text: str, *args: object) -> None:
-        _log.debug(text, *args)
-
-
-class _Queries:
-    """See `topics.BrokerQueries`."""
-
-    def __init__(self, settings: KafkaSettings, lane: _Lane) -> None:
-        self._settings = settings
-        self._lane = lane
-
-    def topic_error(self, topic: str, timeout: float, *, auto_create: bool) -> str | None:
-        with _answers_expected(self._settings):
-            if auto_create:
-                error = self._lane.producer.list_topics(topic, timeout=timeout).topics[topic].error
-                return None if error is None else official(error.name())
-            admin = _admin(self._settings)
-            try:
-                admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result()
-            except KafkaException as raised:
-                return _brokers_word(raised)[0]
-            return None
-
-    def topic_configs(self, topic: str, timeout: float) -> Mapping[str, str]:
-        with _answers_expected(self._settings):
-            return _configs(_admin(self._settings), ConfigResource.Type.TOPIC, topic, timeout)
-
-    def creates_topics(self, timeout: float) -> bool | None:
-        with _answers_expected(self._settings):
-            return _creates_topics(_admin(self._settings), timeout)
-
-    def create_topic(self, topic: str, partitions: int, replication_factor: int, timeout: float) -> str | None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
-        with _answers_expected(self._settings):
-            admin = _admin(self._settings)
-            try:
-                admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()
-            except KafkaException as raised:
-                name, text = _brokers_word(raised)
-                return None if name == "TOPIC_ALREADY_EXISTS" else f"{name}: {text}"
-            return None
-
-
-def describe_broker(settings: KafkaSettings) -> BrokerFacts:
-    """See `publisher.describe_broker`."""
-    check_options(settings, _OURS)
-    errors = _Errors(settings)
-    with _options_judged(settings):
-        admin = _admin(settings, errors)
-    deadline = time.monotonic() + START_TIMEOUT
-    seen = _first_metadata(admin, settings, errors)
-    with _answers_expected(settings):
-        creates = _creates_topics(admin, max(_PROBE, deadline - time.monotonic()))
-    return BrokerFacts(
-        client=NAME,
-        cluster_id=seen.cluster_id,
-        brokers=[f"{one.host}:{one.port}" for one in seen.brokers.values()],
-        controller=None if seen.controller_id < 0 else str(seen.controller_id),
-        topics=frozenset(seen.topics),
-        creates_topics=creates,
-    )
-
-
-def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
-    security = settings.security
-    password = security.password
-    options = {
-        "bootstrap.servers": settings.bootstrap_servers.replace(" ", ""),
-        "client.id": "cdc-outbox",
-        "security.protocol": security.protocol,
-        "sasl.mechanism": security.sasl_mechanism,
-        "sasl.username": security.username,
-        "sasl.password": None if password is None else password.get_secret_value(),
-        "ssl.ca.location": security.ca,
-        "ssl.certificate.location": security.cert,
-        "ssl.key.location": security.key,
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 1000,
-        "retry.backoff.ms": 100,
-        "retry.backoff.max.ms": 1000,
-        "socket.keepalive.enable": True,
-        "socket.connection.setup.timeout.ms": 5000,
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any]:
-    return {
-        **_connection_options(settings),
-        "acks": "all",
-        "enable.idempotence": True,
-        "partitioner": "murmur2_random",
-        "message.timeout.ms": 0,
-        "linger.ms": settings.linger * 1000,
-        "batch.size": batch_bytes,
-        "compression.type": settings.compression,
-        "message.max.bytes": min(settings.max_record_bytes + _OVERHEAD, _LARGEST),
-        "queue.buffering.max.messages": 0,  # how much is in flight is the relay's own decision
-        "queue.buffering.max.kbytes": 2**31 - 1,
-        **settings.options,
-    }
-
-
-def _admin(settings: KafkaSettings, errors: _Errors | None = None) -> AdminClient:
-    """For a question or two: it ends with its last reference, so keep one until the answer is there."""
-    ours: dict[str, Any] = {"error_cb": errors or _Errors(settings), "logger": _LibraryLog()}
-    return AdminClient({**_connection_options(settings), **settings.options, **ours})
-
-
-def _first_metadata(client: Producer | AdminClient, settings: KafkaSettings, errors: _Errors) -> Any:
-    """The cluster's metadata. Raises Hold when nothing answers in time, Refused when the login is not accepted."""
-    deadline = time.monotonic() + START_TIMEOUT
-    while True:
-        try:
-            return client.list_topics(timeout=_PROBE)
-        except KafkaException as raised:
-            client.poll(0)  # serves the error callback
-            if errors.refused_login is not None:
-                raise refused_login(settings, errors.refused_login) from None
-            if time.monotonic() + _PROBE > deadline:
-                why = errors.suspicion or f"Kafka: {official(raised.args[0].name())}"
-                raise Hold(f"{why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka") from None
-
-
-def _configs(admin: AdminClient, kind: Any, name: str, timeout: float) -> dict[str, str]:
-    resource = ConfigResource(kind, name)
-    try:
-        entries = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
-    except KafkaException as raised:
-        _brokers_word(raised)
-        return {}
-    return {key: entry.value for key, entry in entries.items() if entry.value is not None}
-
-
-def _creates_topics(admin: AdminClient, timeout: float) -> bool | None:
-    broker = next(iter(admin.list_topics(timeout=timeout).brokers), None)
-    if broker is None:
-        return None
-    value = _configs(admin, ConfigResource.Type.BROKER, str(broker), timeout).get("auto.create.topics.enable")
-    return None if value is None else value == "true"
-
-
-def _brokers_word(raised: KafkaException) -> tuple[str, str]:
-    """Name and text of an error that a broker answered; an error of librdkafka itself is raised again."""
-    error: KafkaError = raised.args[0]
-    if error.code() < KafkaError.UNKNOWN:
-        raise raised
-    return official(error.name()), error.str()
-
-
-def _outcome(error: KafkaError, text: str, settings: KafkaSettings) -> RecordRefused | Hold:
-    return outcome(error.name(), without_secrets(text, settings))
-
-
-@contextlib.contextmanager
-def _answers_expected(settings: KafkaSettings) -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as raised:
-        error: KafkaError = raised.args[0]
-        text = without_secrets(error.str(), settings)
-        raise Hold(f"Kafka: {official(error.name())}: {text}", reason="kafka") from None
-
-
-@contextlib.contextmanager
-def _options_judged(settings: KafkaSettings) -> Iterator[None]:
-    try:
-        yield
-    except (KafkaException, TypeError, ValueError) as error:
-        raise refused_options(settings, error) from None

@@ -98,12 +98,12 @@ def make_publisher(settings: KafkaSettings, on_deliveries: OnDeliveries) -> Publ
 def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     """Ask the cluster about itself with the chosen client, within 5 s. Raises Hold or Refused as `make_publisher`."""
     if _client(settings) == "confluent":
-        from cdc_outbox.kafka import confluent  # noqa: PLC0415
+        from cdc_outbox.kafka import confluent_admin  # noqa: PLC0415
 
-        return confluent.describe_broker(settings)
-    from cdc_outbox.kafka import kafka_python  # noqa: PLC0415
+        return confluent_admin.describe_broker(settings)
+    from cdc_outbox.kafka import kafka_python_admin  # noqa: PLC0415
 
-    return kafka_python.describe_broker(settings)
+    return kafka_python_admin.describe_broker(settings)
 
 
 def _client(settings: KafkaSettings) -> str:

@@ -14,7 +14,9 @@ class Trouble:
     """Two signs: the client complains of its connections, or acknowledgements stay away (a frozen broker, too few
     replicas: the clients retry those without a word)."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, linger: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """linger: seconds that a record may wait in the client before it is sent at all."""
+        self._patience = STALL + linger
         self._clock = clock
         self._lock = threading.Lock()
         self._sent = 0
@@ -43,7 +45,7 @@ class Trouble:
             return self.fatal
         owed = self._sent - self._settled
         silence = self._clock() - self._waiting_since
-        if owed > 0 and silence > STALL:
+        if owed > 0 and silence > self._patience:
             because = self.complaint or "a broker is frozen, or a partition has no leader or too few in-sync replicas"
             return f"Kafka has acknowledged none of {owed} records for {silence:.0f} s: {because}"
         return self.complaint

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pymysql.err import MySQLError
 
-from cdc_outbox.model import Position, Status, TableName
+from cdc_outbox.model import Aggregate, Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence
 from cdc_outbox.mysql.outbox_table import OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight
+
+TRIES = 10
+"""Times that a claim which met a deadlock or a lock wait is tried again."""
 
 
 class Intake:
@@ -116,34 +119,39 @@ class Intake:
         Rows locked by others are waited for in memory, and nothing of their aggregates overtakes them. Behind another
         worker's row nothing is claimed: it goes on as it is, at 0, and will be parked.
         """
-        by_table = _by_table(envelopes)
-        go: list[Envelope] = []
-        dropped: list[Envelope] = []
-        claimed: list[Envelope] = []
-        there = {table: self._there(table, [e.event.id for e in part]) for table, part in by_table.items()}
-        with self._session.transaction():
-            self._fence.check(self._session)
-            ours = {
-                table: self._tables[table].statuses(self._session, [e.event.id for e in part], "FOR UPDATE SKIP LOCKED")
-                for table, part in by_table.items()
-            }
-            for envelope in envelopes:
-                event = envelope.event
-                if event.id in there[event.table] and event.id not in ours[event.table]:
-                    envelope.contended = True
-                    self._ledger.wait(envelope)
-                elif not self._is_pending(envelope, ours[event.table].get(event.id), dropped):
-                    continue
-                elif self._ledger.blocks(event) is None:
-                    claimed.append(envelope)
-                    go.append(envelope)
-                else:
-                    go.append(envelope)
-            for table, part in _by_table(claimed).items():
-                self._tables[table].mark_sending(self._session, _rows(part))
+        there = {t: self._there(t, [e.event.id for e in part]) for t, part in _by_table(envelopes).items()}
+        for attempt in range(TRIES):
+            try:
+                with self._session.transaction():
+                    self._fence.check(self._session)
+                    ours = self._lock_free(envelopes)
+                    claimed = _claimable(envelopes, ours, self._ledger)
+                    for table, part in _by_table(claimed).items():
+                        self._tables[table].mark_sending(self._session, _rows(part))
+                break
+            except MySQLError as error:
+                if not is_retriable(error) or attempt == TRIES - 1:
+                    raise
         for envelope in claimed:
             envelope.sending = True
+        go: list[Envelope] = []
+        dropped: list[Envelope] = []
+        for envelope in envelopes:
+            event = envelope.event
+            row = ours[event.table].get(event.id)
+            if row is None and event.id in there[event.table]:
+                envelope.contended = True
+                self._ledger.wait(envelope)
+            elif self._is_pending(envelope, row, dropped):
+                go.append(envelope)
         return go, dropped
+
+    def _lock_free(self, envelopes: Iterable[Envelope]) -> dict[TableName, dict[int, RowStatus]]:
+        """Lock those rows that nobody else has locked, and say what they are."""
+        return {
+            table: self._tables[table].statuses(self._session, [e.event.id for e in part], "FOR UPDATE SKIP LOCKED")
+            for table, part in _by_table(envelopes).items()
+        }
 
     def _there(self, table: TableName, ids: Sequence[int]) -> set[int]:
         """Rows that exist, also those whose transaction has not let go of them yet."""
@@ -226,6 +234,23 @@ class Intake:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def _claimable(
+    envelopes: Iterable[Envelope], ours: Mapping[TableName, Mapping[int, RowStatus]], ledger: InFlight
+) -> list[Envelope]:
+    """Those whose rows are pending, with nothing of their aggregate in their way or before them in the batch."""
+    claimable: list[Envelope] = []
+    barred: set[Aggregate] = set()
+    for envelope in envelopes:
+        event = envelope.event
+        row = ours[event.table].get(event.id)
+        pending = row is not None and row.event_id == event.event_id and row.status == Status.PENDING and not row.parked
+        if pending and event.aggregate not in barred and ledger.blocks(event) is None:
+            claimable.append(envelope)
+        else:
+            barred.add(event.aggregate)
+    return claimable
 
 
 def _by_table(envelopes: Iterable[Envelope]) -> dict[TableName, list[Envelope]]:

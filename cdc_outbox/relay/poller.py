@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pymysql.err import MySQLError
 
-from cdc_outbox.model import Aggregate, Event, Position, TableName
+from cdc_outbox.model import Aggregate, Event, Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence, purged_gtids, retention_left, server_position
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row
 from cdc_outbox.mysql.session import Session, is_retriable
@@ -282,9 +282,13 @@ class Poller(Worker):
         now = time.monotonic()
         seen: dict[RowKey, tuple[Aggregate, object, float]] = {}
         abandoned: list[Row] = []
-        for aggregate, row, updated in table.sending(self._session, self._budget.max_events + PAGE):
+        found = table.sending(self._session, self._budget.max_events + PAGE)
+        strange = [one for one in found if not self._ledger.holds((table.name, *one[1]))]
+        # Asked again: what was settled between the two looks is no stranger.
+        still = table.statuses(self._session, [row[0] for _, row, _ in strange])
+        for aggregate, row, updated in strange:
             key = (table.name, *row)
-            if self._ledger.holds(key):
+            if row[0] not in still or still[row[0]].status != Status.SENDING:
                 continue
             self._ledger.block([aggregate])
             before = self._foreign.get(key)
@@ -350,7 +354,13 @@ class Poller(Worker):
             if room is None:
                 self._stop.wait(BUSY_WAIT)
                 continue
-            last = self._take_pending(table, left[: room[0]], room[1])
+            try:
+                last = self._take_pending(table, left[: room[0]], room[1])
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+                self._stop.wait(BUSY_WAIT)
+                continue
             found = found or last is not None
             left = left[room[0] :] if last is None else [id for id in left if id > last]
         return found

@@ -17,7 +17,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.model import Status, TableName
 from cdc_outbox.mysql.outbox_table import OutboxTable, Row
-from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error_code
+from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error_code, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
 
@@ -182,10 +182,16 @@ class Settler(Worker):
 
     def _write_around_locks(self, batch: Sequence[Envelope]) -> None:
         """A row is locked by the application: settle the others, keep that one, leave the position where it is."""
-        with self._session.transaction():
-            self._fence.check(self._session)
-            free = self._not_locked(batch)
-            self._apply(free, ())
+        free: list[Envelope] = []
+        try:
+            with self._session.transaction():
+                self._fence.check(self._session)
+                free = self._not_locked(batch)
+                self._apply(free, ())
+        except MySQLError as error:
+            if not is_retriable(error):
+                raise
+            free = []  # the checkpoint row itself was waited for: all of them later
         self._ledger.settle_rows(free)
         self._settled(free)
         written = set(free)

@@ -397,6 +397,20 @@ def test_an_idle_publisher_knows_of_an_outage_and_of_its_end(
     assert wait_until(lambda: outlet.publisher.trouble() is None, seconds=20)
 
 
+@pytest.mark.long
+def test_a_topic_deleted_under_way_is_a_hold(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
+    bootstrap = own_broker.endpoint.bootstrap
+    topic, other = create_topic(bootstrap), create_topic(bootstrap)
+    outlet = open_outlet(bootstrap)
+    outlet.send(record(topic, 0), record(other, 1))
+    outlet.tokens(2)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    for token in range(2, 5):
+        outlet.publisher.send(record(topic, token))
+    assert all(isinstance(one.error, Hold) for one in outlet.wait(5, 60.0)[2:])
+
+
 def test_a_look_up_without_answer_is_a_hold(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
     outlet = open_outlet(own_broker.endpoint.bootstrap)
     own_broker.pause()

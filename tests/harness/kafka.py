@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+PATIENCE = 60.0
+"""Seconds that a broker may take to answer."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -49,13 +52,21 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
-    found = consumer.list_topics(timeout=20).topics.get(topic)
-    if found is None or found.error is not None:
-        return {}
-    return {
-        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
-        for partition in found.partitions
-    }
+    """A broker that has just come back may not lead its partitions yet: asked again until it does."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            found = consumer.list_topics(timeout=20).topics.get(topic)
+            if found is None or found.error is not None:
+                return {}
+            return {
+                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+                for partition in found.partitions
+            }
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:

@@ -19,7 +19,7 @@ from tests.harness.process import RelayProcess, run_command
 
 T = TypeVar("T")
 
-DEADLINE = float(os.environ.get("TEST_DEADLINE", "60"))
+DEADLINE = float(os.environ.get("TEST_DEADLINE", "120"))
 """Seconds until a condition that should have come is called missing. Never a measure of speed."""
 
 

@@ -1,3 +1,5 @@
+"""Trouble: the two signs, and what ends them."""
+
 from __future__ import annotations
 
 from cdc_outbox.kafka.trouble import STALL, Trouble
@@ -12,7 +14,7 @@ class Clock:
 
 def test_no_trouble_while_nothing_is_owed() -> None:
     clock = Clock()
-    trouble = Trouble(clock)
+    trouble = Trouble(0.0, clock)
     clock.now += 1000
     assert trouble.line() is None
     trouble.record_sent()
@@ -23,7 +25,7 @@ def test_no_trouble_while_nothing_is_owed() -> None:
 
 def test_silence_is_counted_from_the_first_record_owed() -> None:
     clock = Clock()
-    trouble = Trouble(clock)
+    trouble = Trouble(0.0, clock)
     clock.now += 1000
     trouble.record_sent()
     clock.now += STALL - 0.1
@@ -35,7 +37,7 @@ def test_silence_is_counted_from_the_first_record_owed() -> None:
 
 def test_each_acknowledgement_ends_the_silence() -> None:
     clock = Clock()
-    trouble = Trouble(clock)
+    trouble = Trouble(0.0, clock)
     trouble.record_sent()
     trouble.record_sent()
     clock.now += STALL - 0.1
@@ -46,7 +48,7 @@ def test_each_acknowledgement_ends_the_silence() -> None:
 
 def test_a_complaint_shows_at_once_and_explains_a_silence() -> None:
     clock = Clock()
-    trouble = Trouble(clock)
+    trouble = Trouble(0.0, clock)
     trouble.complaint = "broker 1 is away"
     assert trouble.line() == "broker 1 is away"
     trouble.record_sent()
@@ -58,7 +60,17 @@ def test_a_complaint_shows_at_once_and_explains_a_silence() -> None:
 
 
 def test_what_is_fatal_stays() -> None:
-    trouble = Trouble()
+    trouble = Trouble(0.0)
     trouble.fatal = "it is over"
     trouble.complaint = None
     assert trouble.line() == "it is over"
+
+
+def test_lingering_is_no_silence() -> None:
+    clock = Clock()
+    trouble = Trouble(10.0, clock)
+    trouble.record_sent()
+    clock.now += STALL + 9
+    assert trouble.line() is None
+    clock.now += 2
+    assert trouble.line() is not None
