@@ -97,12 +97,12 @@ class OutboxTable:
             found.update({id: RowStatus(e, status, bool(parked)) for id, e, status, parked in session.query(sql)})
         return found
 
-    def all_pending(self, session: Session, rows: Sequence[Row]) -> bool:
-        """True when every one of these rows is there, pending and not parked."""
+    def all_pending(self, session: Session, rows: Sequence[Row], lock: Lock = "") -> bool:
+        """True when every one of these rows is there, pending and not parked, and with SKIP LOCKED now locked by us."""
         return len(rows) == sum(
             int(count)
             for part in _slices(rows)
-            for (count,) in session.query(self._query("pending_count", rows=_pairs(session, part)))
+            for (count,) in session.query(self._query("pending_count", rows=_pairs(session, part), lock=lock))
         )
 
     def fetch(self, session: Session, ids: Sequence[int], lock: Lock = "") -> dict[int, Event]:

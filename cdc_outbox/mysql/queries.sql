@@ -69,7 +69,7 @@ SELECT id, event_id, status, next_retry_at IS NOT NULL FROM {table} FORCE INDEX 
 -- pending_count --
 -- how many of these rows are pending and not parked: nearly always all, which spares reading them one by one
 SELECT COUNT(*) FROM {table} FORCE INDEX (PRIMARY)
-WHERE (id, event_id) IN ({rows}) AND status = 0 AND next_retry_at IS NULL
+WHERE (id, event_id) IN ({rows}) AND status = 0 AND next_retry_at IS NULL {lock}
 
 -- fetch --
 SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids}) {lock}

@@ -99,16 +99,19 @@ class Intake:
         return self._claim_one_by_one(envelopes)
 
     def _claim_all(self, envelopes: Sequence[Envelope]) -> bool:
-        """The usual case: all are pending. False, with nothing changed, when the count came short."""
-        with self._session.transaction():
-            self._fence.check(self._session)
-            matched = sum(
-                self._tables[table].mark_sending(self._session, _rows(part))
-                for table, part in _by_table(envelopes).items()
-            )
-            if matched != len(envelopes):
-                self._session.execute("ROLLBACK")
-                return False
+        """The usual case: all are pending. False, with nothing changed, when the count came short.
+
+        No row is waited for: the checkpoint row is locked meanwhile, and with it every other writer of the relay.
+        """
+        session, by_table = self._session, _by_table(envelopes)
+        with session.transaction():
+            self._fence.check(session)
+            for table, part in by_table.items():
+                if not self._tables[table].all_pending(session, _rows(part), "FOR UPDATE SKIP LOCKED"):
+                    session.execute("ROLLBACK")
+                    return False
+            for table, part in by_table.items():
+                self._tables[table].mark_sending(session, _rows(part))
         for envelope in envelopes:
             envelope.sending = True
         return True

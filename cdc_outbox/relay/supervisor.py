@@ -36,7 +36,7 @@ from cdc_outbox.errors import (
 from cdc_outbox.mysql.checkpoint import report_before_leading
 from cdc_outbox.mysql.leadership import Leadership, boottime
 from cdc_outbox.mysql.preflight import examine_mysql, refusal
-from cdc_outbox.mysql.session import mysql_trouble
+from cdc_outbox.mysql.session import is_retriable, mysql_trouble
 from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
@@ -350,10 +350,18 @@ class Supervisor:
             self._flowing()
         state = "holding" if self._holds else "leader"
         if state != incarnation.reported:
-            incarnation.report(state, self._last_error)
+            self._report(incarnation, state)
         if ledger.settled:
             self._bugs = 0
             self._backoff.reset()
+
+    def _report(self, incarnation: Incarnation, state: str) -> None:
+        """Leave the state in the checkpoint row; where that is locked for long, at the next look."""
+        try:
+            incarnation.report(state, self._last_error)
+        except MySQLError as error:
+            if not is_retriable(error):
+                raise
 
     def _drain(self, incarnation: Incarnation) -> None:
         """Asked to stop: take nothing new, let what is in flight be acknowledged and written."""
@@ -382,7 +390,7 @@ class Supervisor:
                 f"{len(incarnation.ledger)} events were not acknowledged in limits.shutdown_timeout; they stay pending",
             )
             incarnation.purge()
-        incarnation.report("stopped", self._last_error)
+        self._report(incarnation, "stopped")
 
 
 def _calm_the_collector() -> None:
