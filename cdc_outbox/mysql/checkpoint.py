@@ -74,19 +74,25 @@ def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
     epoch, owner, uuid, file, offset, gtids, state, last_error, version, updated = row
     position = None
     if gtids is not None or file:
-        position = Position(file or "", offset or 0, None if gtids is None else GtidSet.parse(gtids))
+        try:
+            position = Position(file or "", offset or 0, None if gtids is None else GtidSet.parse(gtids))
+        except ValueError as error:
+            raise Refused(
+                f"cdc_outbox_checkpoint.gtid_set of relay {name!r} is no GTID set: {error}",
+                hint=f"UPDATE cdc_outbox_checkpoint SET gtid_set = NULL, binlog_file = NULL WHERE name = '{name}'; "
+                "the next start sweeps everything pending",
+            ) from None
     return Checkpoint(epoch, owner, uuid, position, state, last_error, version, updated)
 
 
-def raise_epoch(session: Session, name: str, owner: str) -> tuple[Fence, str]:
-    """Begin a new incarnation, on the session that holds the lock. Gives the fence and the row's server_uuid before."""
+def raise_epoch(session: Session, name: str, owner: str) -> Fence:
+    """Begin a new incarnation, on the session that holds the lock; voids a file position of another server."""
     session.execute(query("checkpoint_create"), (name,))
-    before = read_checkpoint(session, name)
     session.execute(query("epoch_raise"), (owner, name))
     after = read_checkpoint(session, name)
-    if before is None or after is None or after.owner != owner:
+    if after is None or after.owner != owner:
         raise Fenced(f"the checkpoint row {name!r} was changed while the epoch was raised")
-    return Fence(name, after.epoch, owner), before.server_uuid
+    return Fence(name, after.epoch, owner)
 
 
 def report_before_leading(session: Session, name: str, state: str, last_error: str) -> None:
@@ -118,12 +124,13 @@ def uses_gtids(session: Session) -> bool:
     return bool(rows) and rows[0][1] == "ON"
 
 
-def server_position(session: Session) -> Position:
+def server_position(session: Session, *, gtids: bool | None = None) -> Position:
     """Where the server's binlog ends now. Every row that a SELECT has shown before lies before it.
 
+    gtids: as a GTID set or by file and offset, None: as gtid_mode has it; positions of two kinds cannot be compared.
     In GTID mode @@gtid_owned is read first: a row may be visible just before gtid_executed holds its transaction.
     """
-    if uses_gtids(session):
+    if uses_gtids(session) if gtids is None else gtids:
         row = session.row("SELECT @@global.gtid_owned, @@global.gtid_executed")
         assert row is not None
         owned = GtidSet.parse(re.sub(r"#\d+", "", ",".join(row[0].split(":#"))) if row[0] else "")
@@ -178,8 +185,12 @@ def retention_left(session: Session, lag: float) -> int | None:
     return max(0, int(seconds - lag)) if seconds else None
 
 
-def check_reachable(session: Session, position: Position, written_on: str) -> None:
-    """Raise BinlogLost unless this server can be read on from `position`, which was written on server `written_on`."""
+def check_reachable(session: Session, position: Position) -> None:
+    """Raise BinlogLost unless this server can be read on from `position`.
+
+    A file position without offset is one that `raise_epoch` found to be another server's: it stays so until a new
+    position is written.
+    """
     if position.gtid_set is not None:
         row = session.row("SELECT @@global.gtid_purged, @@global.gtid_executed")
         assert row is not None
@@ -190,9 +201,8 @@ def check_reachable(session: Session, position: Position, written_on: str) -> No
         if not position.gtid_set.issubset(GtidSet.parse(row[1])):
             raise BinlogLost("the checkpoint's GTID set holds transactions that this server never executed")
         return
-    uuid = session.row("SELECT @@server_uuid")
-    if uuid is not None and written_on != uuid[0]:
-        raise BinlogLost(f"the checkpoint {position} belongs to another server (server_uuid {written_on})")
+    if not position.offset:
+        raise BinlogLost(f"the checkpoint in {position.file} was written for another server")
     sizes = {row[0]: int(row[1]) for row in session.query("SHOW BINARY LOGS")}
     if position.file not in sizes:
         raise BinlogLost(f"binlog file {position.file} of the checkpoint is no longer on the server")

@@ -107,7 +107,8 @@ class Leadership:
         told = False
         while not stop.is_set():
             if self._try(self._name):
-                self._lock_tables()
+                if not self._lock_tables(stop):
+                    return False
                 self._last = _Held(session.thread_id, boottime())
                 self.ping()
                 return True
@@ -122,10 +123,12 @@ class Leadership:
         row = self.session.row(query("lock_try"), (lock, ASK))
         return row is not None and row[0] == 1
 
-    def _lock_tables(self) -> None:
+    def _lock_tables(self, stop: threading.Event) -> bool:
         patience = boottime() + self._timeout + 2
         for table in self._settings.table_names:
             while not self._try(table_lock_name(table)):
+                if stop.is_set():
+                    return False
                 if boottime() > patience:
                     row = self.session.row(query("lock_holder"), (table_lock_name(table),))
                     self.close()
@@ -133,6 +136,7 @@ class Leadership:
                         f"table {table} is already relayed under another name (MySQL connection {row and row[0]})",
                         hint="one relay name per table: use the same `name` for a standby, or other outbox.tables",
                     )
+        return True
 
     def _end_own_old_session(self, holder: int) -> None:
         """After a cut our last session may hold the lock until the server's timeout: end it, if it is still the one.

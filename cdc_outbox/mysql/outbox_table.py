@@ -20,7 +20,8 @@ Lock = Literal["", "LOCK IN SHARE MODE", "FOR UPDATE", "FOR UPDATE SKIP LOCKED"]
 Row = tuple[int, str]
 """(id, event_id): what names a row."""
 
-_PAYLOAD = "CAST(payload AS CHAR CHARACTER SET utf8mb4)"
+_PAYLOAD = "COALESCE(CAST(payload AS CHAR CHARACTER SET utf8mb4), CAST(payload AS BINARY))"
+"""As text; bytes that are no text come as they are."""
 _COLUMNS = (
     "id",
     "event_id",
@@ -36,8 +37,11 @@ _COLUMNS = (
 )
 _SIZE_ONLY = tuple("OCTET_LENGTH(payload)" if column == _PAYLOAD else column for column in _COLUMNS)
 
-_AGGREGATE = "CAST(CONCAT(aggregate_type, CHAR(0 USING utf8mb4), aggregate_id) AS BINARY)"
-"""An aggregate as bytes: a collation would take `A1` and `a1` for the same."""
+_AGGREGATE = (
+    "CAST(CONCAT(CONVERT(aggregate_type USING utf8mb4), CHAR(0 USING utf8mb4),"
+    " CONVERT(aggregate_id USING utf8mb4)) AS BINARY)"
+)
+"""An aggregate as utf-8 bytes: a collation would take `A1` and `a1` for the same."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class OutboxTable:
         return found
 
     def all_pending(self, session: Session, rows: Sequence[Row], lock: Lock = "") -> bool:
-        """True when every one of these rows is there, pending and not parked, and with SKIP LOCKED now locked by us."""
+        """True when every one of these rows is there, pending and not parked. A lock waits for what is not visible."""
         return len(rows) == sum(
             int(count)
             for part in _slices(rows)
@@ -129,11 +133,18 @@ class OutboxTable:
 
     def failed_aggregates(self, session: Session) -> list[Aggregate]:
         """Aggregates with a row whose time has not come."""
-        return [(self.name, t, i) for t, i in session.query(self._query("failed_aggregates"))]
+        return self._aggregates(session, self._query("failed_aggregates", aggregate=_AGGREGATE))
 
     def blocked_aggregates(self, session: Session) -> list[Aggregate]:
         """Aggregates with a row failed, parked or at 1."""
-        return [(self.name, t, i) for t, i in session.query(self._query("blocked_aggregates"))]
+        return self._aggregates(session, self._query("blocked_aggregates", aggregate=_AGGREGATE))
+
+    def _aggregates(self, session: Session, sql: str) -> list[Aggregate]:
+        return [self._aggregate(one) for (one,) in session.query(sql)]
+
+    def _aggregate(self, as_bytes: bytes) -> Aggregate:
+        kind, _, id = as_bytes.decode().partition("\0")
+        return (self.name, kind, id)
 
     def open_before(self, session: Session, below: int, only: Collection[Aggregate]) -> list[tuple[Aggregate, Row]]:
         """Rows of these aggregates below an id that are neither sent nor dead."""
@@ -146,8 +157,11 @@ class OutboxTable:
         """How many rows each of these aggregates still has failed, parked or at 1; none: missing."""
         if not only:
             return {}
-        sql = self._query("stuck_rows", only=self._only(session, only))
-        return {(self.name, t, i): int(count) for t, i, count in session.query(sql)}
+        found: dict[Aggregate, int] = {}
+        for part in _slices(list(only)):
+            sql = self._query("stuck_rows", aggregate=_AGGREGATE, only=self._only(session, part))
+            found.update({self._aggregate(one): int(count) for one, count in session.query(sql)})
+        return found
 
     def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, Row, object]]:
         """Rows at 1 with their updated_at."""
@@ -216,7 +230,7 @@ class OutboxTable:
     def park(self, session: Session, rows: Sequence[Row]) -> int:
         return self._change(session, "park", rows)
 
-    def put_back(self, session: Session, rows: Sequence[Row]) -> int:
+    def put_back(self, session: Session, rows: Sequence[Any]) -> int:
         return self._change(session, "put_back", rows)
 
     def claim_due(self, session: Session, rows: Sequence[Row]) -> int:
@@ -226,8 +240,8 @@ class OutboxTable:
         return self._change(session, "release_abandoned", rows, seconds=int(seconds))
 
     def release_sending(self, session: Session) -> int:
-        """At take-over: every row at 1 becomes a due retry, retry_count unchanged."""
-        return session.execute(self._query("release_sending"))
+        """At take-over: rows at 1 become due retries, retry_count unchanged; those locked by others stay and block."""
+        return self.put_back(session, session.query(self._query("sending_unlocked")))
 
     def _change(self, session: Session, statement: str, rows: Sequence[Row], **parts: object) -> int:
         matched = 0

@@ -13,7 +13,8 @@ VALUES (%s, 0, 0, '', @@server_uuid, NOW(6))
 
 -- epoch_raise --
 UPDATE cdc_outbox_checkpoint
-SET epoch = epoch + 1, owner = %s, server_uuid = @@server_uuid, updated_at = NOW(6),
+SET epoch = epoch + 1, owner = %s, updated_at = NOW(6),
+  binlog_pos = IF(server_uuid <> @@server_uuid AND gtid_set IS NULL, NULL, binlog_pos), server_uuid = @@server_uuid,
   state = IF(state = 'reset', state, 'recovering')
 WHERE name = %s AND shard = 0
 
@@ -51,14 +52,15 @@ SELECT IS_USED_LOCK(%s)
 -- leader_ping --
 SELECT IS_USED_LOCK(%s) = CONNECTION_ID(), @@server_uuid, @@global.read_only
 
--- release_sending --
+-- sending_unlocked --
 -- at take-over: what an earlier incarnation had claimed is due at once, its retries unspent
-UPDATE {table} SET status = 3, next_retry_at = NOW() WHERE status = 1
+SELECT id, event_id FROM {table} WHERE status = 1 FOR UPDATE SKIP LOCKED
 
 -- blocked_aggregates --
-SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL
-UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL
-UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 1
+-- as bytes: under a collation DISTINCT would drop `a1` beside `A1`
+SELECT DISTINCT {aggregate} FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL
+UNION SELECT DISTINCT {aggregate} FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL
+UNION SELECT DISTINCT {aggregate} FROM {table} WHERE status = 1
 
 -- column_names --
 SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
@@ -113,8 +115,8 @@ SELECT
 
 -- failed_aggregates --
 -- aggregates that wait for a retry that is not due yet, or for a delayed event
-SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at > NOW()
-UNION SELECT DISTINCT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at > NOW()
+SELECT DISTINCT {aggregate} FROM {table} WHERE status = 3 AND next_retry_at > NOW()
+UNION SELECT DISTINCT {aggregate} FROM {table} WHERE status = 0 AND next_retry_at > NOW()
 
 -- due --
 SELECT {columns} FROM {table} JOIN (
@@ -135,11 +137,11 @@ UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE s
 
 -- stuck_rows --
 -- failed, parked or at 1, for the named aggregates: who is still blocked, and by how much
-SELECT aggregate_type, aggregate_id, COUNT(*) FROM (
-  SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL {only}
-  UNION ALL SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL {only}
-  UNION ALL SELECT aggregate_type, aggregate_id FROM {table} WHERE status = 1 {only}
-) AS stuck GROUP BY aggregate_type, aggregate_id
+SELECT aggregate, COUNT(*) FROM (
+  SELECT {aggregate} AS aggregate FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL {only}
+  UNION ALL SELECT {aggregate} FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL {only}
+  UNION ALL SELECT {aggregate} FROM {table} WHERE status = 1 {only}
+) AS stuck GROUP BY aggregate
 
 -- sending_rows --
 SELECT id, event_id, aggregate_type, aggregate_id, updated_at FROM {table} WHERE status = 1 ORDER BY id LIMIT {limit}

@@ -95,9 +95,8 @@ def _refuse_if(owner: int | None, settings: Settings) -> None:
 def _check(session: Session, position: Position) -> None:
     if position.gtid_set is not None and not checkpoint.uses_gtids(session):
         raise Refused("this server has gtid_mode other than ON; nothing was changed", hint="give FILE:POS")
-    row = session.row("SELECT @@server_uuid")
     try:
-        checkpoint.check_reachable(session, position, row[0] if row else "")
+        checkpoint.check_reachable(session, position)
     except BinlogLost as lost:
         raise Refused(
             f"the server cannot be read from {position}: {lost.message}; nothing was changed",

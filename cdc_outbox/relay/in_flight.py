@@ -43,7 +43,7 @@ class Block:
     __slots__ = ("draining", "refusals", "touched", "unwritten", "waiting")
 
     def __init__(self) -> None:
-        self.touched = True  # parked, refused or found blocked since the poller's pass began
+        self.touched = 0  # number of the poller's pass during which it was last parked, refused or found blocked
         self.refusals = 0  # counts up with every refusal: what was queued before one is put back
         self.unwritten = 0  # envelopes of it that the poller holds or whose outcome is not written
         self.draining = False  # few rows are left: new tail events wait in memory for the pass that frees it
@@ -106,6 +106,7 @@ class InFlight:
         self.ordered = ordered
         self._waiting_room = waiting_room
         self._waiting = 0
+        self._passes = 0
         self.on_outcome: Callable[[], None] = lambda: None
         """Called, with the lock held, whenever the settler has work."""
         self._open: dict[RowKey, Envelope] = {}
@@ -148,11 +149,22 @@ class InFlight:
                 if transaction.events:
                     transaction.committed_at = transaction.events[0].committed_at
                     transaction.events = []  # the envelopes keep them; a settled one must not be kept by its position
-                self._transactions.append(transaction)
+                self._enter(transaction)
                 self.traffic += transaction.traffic
                 self.rotated = self.rotated or transaction.rotated
             self._streamed = self._streamed.past(transactions)
             return admitted
+
+    def _enter(self, transaction: Transaction) -> None:
+        """Behind what is settled already, a stretch without events needs no entry of its own: while the first event
+        in flight is held, other tables' traffic must not fill the memory."""
+        last = self._transactions[-1] if self._transactions else None
+        quiet = not transaction.unsettled and transaction.end is not None
+        if quiet and last is not None and not last.unsettled and last.end is not None:
+            last.end = transaction.end
+            last.gtids = list(GtidSet([*last.gtids, *transaction.gtids]))
+        else:
+            self._transactions.append(transaction)
 
     def skip(self, envelope: Envelope) -> None:
         """It is not ours to publish: nothing is owed."""
@@ -204,7 +216,7 @@ class InFlight:
             return envelope.stage
 
     def _park(self, envelope: Envelope, block: Block) -> None:
-        block.touched = True
+        block.touched = self._passes
         self._count(envelope, block)
         self._owe(envelope, Stage.PARKING)
 
@@ -240,7 +252,7 @@ class InFlight:
         """A queued row behind one that was refused meanwhile: due again at once, no retry spent."""
         with self._lock:
             if envelope.block is not None:
-                envelope.block.touched = True
+                envelope.block.touched = self._passes
             self._owe(envelope, Stage.PUT_BACK)
 
     def _blocked_by_refusal(self, event: Event) -> Block:
@@ -262,7 +274,7 @@ class InFlight:
             block = Block()
             if self.ordered:
                 self._blocks[aggregate] = block
-        block.touched = True
+        block.touched = self._passes
         return block
 
     def _count(self, envelope: Envelope, block: Block) -> None:
@@ -346,12 +358,12 @@ class InFlight:
         """An earlier row of its aggregate was refused since the poller queued it."""
         return self.ordered and envelope.block is not None and envelope.block.refusals != envelope.refusals
 
-    def begin_pass(self) -> list[Aggregate]:
-        """Blocked aggregates that may turn out free: everything this relay knew of them is written."""
+    def begin_pass(self) -> tuple[int, list[Aggregate]]:
+        """(number of this pass, blocked aggregates that may turn out free: all this relay knew of them is written)."""
         with self._lock:
-            for block in self._blocks.values():
-                block.touched = False
-            return [aggregate for aggregate, block in self._blocks.items() if not block.unwritten]
+            self._passes += 1
+            quiet = [aggregate for aggregate, block in self._blocks.items() if not block.unwritten]
+            return self._passes, quiet
 
     def drain(self, aggregates: Collection[Aggregate]) -> None:
         """These aggregates have few rows left and nothing else in their way; no others."""
@@ -362,11 +374,14 @@ class InFlight:
                 elif block.draining:
                     self._stop_draining(block)
 
-    def release(self, aggregate: Aggregate) -> list[Envelope]:
-        """Free an aggregate that a pass found empty, unless something came up since; gives what waited for it."""
+    def release(self, aggregate: Aggregate, number: int) -> list[Envelope]:
+        """Free an aggregate that pass `number` found empty, unless something came up since that pass began.
+
+        Later passes may have begun meanwhile: they do not excuse what came up. Gives what waited for it.
+        """
         with self._lock:
             block = self._blocks.get(aggregate)
-            if block is None or block.touched or block.unwritten:
+            if block is None or block.touched >= number or block.unwritten:
                 return []
             del self._blocks[aggregate]
             self._waiting -= len(block.waiting)
@@ -417,6 +432,7 @@ class InFlight:
     def settle_rows(self, batch: Sequence[Envelope]) -> None:
         """`batch` is committed, without a position."""
         with self._lock:
+            self.settled += len(batch)
             for envelope in batch:
                 self._close(envelope)
                 if envelope.transaction is not None:
@@ -425,6 +441,7 @@ class InFlight:
     def settle(self, batch: Sequence[Envelope], progress: Progress) -> None:
         """`batch` and the position of `progress` are committed."""
         with self._lock:
+            self.settled += len(batch)
             for envelope in batch:
                 self._close(envelope)
             for _ in range(progress.transactions):

@@ -119,6 +119,7 @@ class Incarnation:
         """Recover and start the threads. binlog_lost: the last incarnation could not read on from the checkpoint."""
         # First of all: while the broker is away nothing else is touched.
         self._publisher = make_publisher(self._settings.kafka, self._delivered)
+        self._leadership.ping()  # that may have taken long
         session = self._session()
         tables = self._tables(session)
         fence, blocked = self._recover(session, tables, binlog_lost=binlog_lost)
@@ -152,7 +153,7 @@ class Incarnation:
     ) -> tuple[Fence, list[tuple[TableName, str, str]]]:
         """Raise the epoch on the lock's session; then, fenced, free the rows at 1 and read what is blocked."""
         settings = self._settings
-        fence, written_on = raise_epoch(self._leadership.session, settings.name, secrets.token_hex(16))
+        fence = raise_epoch(self._leadership.session, settings.name, secrets.token_hex(16))
         with session.transaction():
             fence.check(session)
             if settings.outbox.claim == "leader":
@@ -161,15 +162,14 @@ class Incarnation:
                     table.release_sending(session)
             checkpoint = read_checkpoint(session, settings.name)
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
-        boundary = server_position(session)
         position = checkpoint.position if checkpoint is not None else None
         was_reset = checkpoint is not None and checkpoint.state == RESET
         try:
             if position is not None:
                 if binlog_lost:
                     raise BinlogLost(f"the server cannot be read on from the checkpoint {position}")
-                check_reachable(session, position, written_on)
-                self.recovered = Recovered(position, boundary, bootstrap=was_reset)
+                check_reachable(session, position)
+                self.recovered = self._recovered(session, position, bootstrap=was_reset)
         except BinlogLost as lost:
             if settings.binlog.on_purged == "stop":
                 raise BinlogLost(
@@ -184,8 +184,13 @@ class Incarnation:
         if position is None:
             earliest = settings.binlog.start == "earliest" and checkpoint is not None and checkpoint.position is None
             start = earliest_position(session) if earliest else committed_position(session)
-            self.recovered = Recovered(start, boundary, bootstrap=True)
+            self.recovered = self._recovered(session, start, bootstrap=True)
+        self._leadership.ping()
         return fence, blocked
+
+    @staticmethod
+    def _recovered(session: Session, start: Position, *, bootstrap: bool) -> Recovered:
+        return Recovered(start, server_position(session, gtids=start.gtid_set is not None), bootstrap)
 
     def _build(self, session: Session, fence: Fence, tables: Mapping[TableName, OutboxTable]) -> None:
         settings, recovered, lease = self._settings, self.recovered, self._leadership.lease

@@ -101,17 +101,19 @@ class Intake:
     def _claim_all(self, envelopes: Sequence[Envelope]) -> bool:
         """The usual case: all are pending. False, with nothing changed, when the count came short.
 
-        No row is waited for: the checkpoint row is locked meanwhile, and with it every other writer of the relay.
+        Rows are waited for, until their transactions are committed, before the checkpoint row is locked: a wait with
+        that one in hand would hold up every other writer of the relay.
         """
         session, by_table = self._session, _by_table(envelopes)
+        for table, part in by_table.items():
+            if not self._tables[table].all_pending(session, _rows(part), "LOCK IN SHARE MODE"):
+                return False
         with session.transaction():
             self._fence.check(session)
-            for table, part in by_table.items():
-                if not self._tables[table].all_pending(session, _rows(part), "FOR UPDATE SKIP LOCKED"):
-                    session.execute("ROLLBACK")
-                    return False
-            for table, part in by_table.items():
-                self._tables[table].mark_sending(session, _rows(part))
+            matched = sum(self._tables[table].mark_sending(session, _rows(part)) for table, part in by_table.items())
+            if matched != len(envelopes):
+                session.execute("ROLLBACK")
+                return False
         for envelope in envelopes:
             envelope.sending = True
         return True
@@ -128,7 +130,7 @@ class Intake:
                 with self._session.transaction():
                     self._fence.check(self._session)
                     ours = self._lock_free(envelopes)
-                    claimed = _claimable(envelopes, ours, self._ledger)
+                    claimed = _claimable(envelopes, ours, there, self._ledger)
                     for table, part in _by_table(claimed).items():
                         self._tables[table].mark_sending(self._session, _rows(part))
                 break
@@ -240,18 +242,24 @@ class Intake:
 
 
 def _claimable(
-    envelopes: Iterable[Envelope], ours: Mapping[TableName, Mapping[int, RowStatus]], ledger: InFlight
+    envelopes: Iterable[Envelope],
+    ours: Mapping[TableName, Mapping[int, RowStatus]],
+    there: Mapping[TableName, set[int]],
+    ledger: InFlight,
 ) -> list[Envelope]:
-    """Those whose rows are pending, with nothing of their aggregate in their way or before them in the batch."""
+    """Those whose rows are pending, with nothing open of their aggregate in their way or before them in the batch."""
     claimable: list[Envelope] = []
     barred: set[Aggregate] = set()
     for envelope in envelopes:
         event = envelope.event
         row = ours[event.table].get(event.id)
-        pending = row is not None and row.event_id == event.event_id and row.status == Status.PENDING and not row.parked
-        if pending and event.aggregate not in barred and ledger.blocks(event) is None:
-            claimable.append(envelope)
-        else:
+        if row is None or row.event_id != event.event_id:
+            if event.id in there[event.table]:
+                barred.add(event.aggregate)  # locked by somebody else
+        elif row.status == Status.PENDING and not row.parked:
+            if event.aggregate not in barred and ledger.blocks(event) is None:
+                claimable.append(envelope)
+        elif row.status == Status.SENDING or row.parked:
             barred.add(event.aggregate)
     return claimable
 

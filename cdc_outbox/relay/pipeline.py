@@ -69,8 +69,9 @@ class Queued:
 
 @dataclass(frozen=True)
 class Freed:
-    """Aggregates that a poller pass found empty."""
+    """Aggregates that a poller pass, by its number, found empty."""
 
+    number: int
     aggregates: Sequence[Aggregate]
 
 
@@ -162,9 +163,9 @@ class Pipeline(Worker):
                 self._delivered(deliveries)
             case Queued(envelopes):
                 self._take_queued(envelopes)
-            case Freed(aggregates):
+            case Freed(number, aggregates):
                 for aggregate in aggregates:
-                    self._dispatch(self._ledger.release(aggregate))
+                    self._dispatch(self._ledger.release(aggregate, number))
 
     def _close(self) -> None:
         self._intake.close()

@@ -17,7 +17,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.model import Aggregate, Event, Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence, purged_gtids, retention_left, server_position
-from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row
+from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
 from cdc_outbox.relay.pipeline import Freed, Queued
@@ -46,6 +46,9 @@ back, or put into gtid_purged by hand, and then never comes."""
 
 FEW = 100
 """Stuck rows of an aggregate up to which its new tail events wait in memory for the pass that frees it."""
+
+WAIT_FOR_LOCKS = 0.25
+"""Seconds between looks at rows that a sweep must wait for."""
 
 RESERVE = 10
 """The tail may fill the budget: one part in so many stays the poller's."""
@@ -94,6 +97,8 @@ class Poller(Worker):
         self._ping_every = ping_every
         self._bootstrap = bootstrap
         self._on_swept = on_swept
+        self._gtids = watermark.gtid_set is not None
+        self._pinged_at = time.monotonic()
         self._notes: dict[TableName, list[Row]] = {}
         self._above: dict[TableName, int] = {}
         self._watermark: Position | None = watermark
@@ -109,7 +114,7 @@ class Poller(Worker):
             self._sweep_everything()
             if self._stop.is_set():
                 return
-            self._on_swept(server_position(self._session))
+            self._on_swept(server_position(self._session, gtids=self._gtids))
         wait = self._poll_interval
         while not self._stop.is_set():
             self._lease.check()
@@ -137,11 +142,11 @@ class Poller(Worker):
 
     def _pass(self) -> tuple[bool, bool]:
         """(rows were taken, blocked aggregates are being worked off)."""
-        quiet = self._ledger.begin_pass()
+        number, quiet = self._ledger.begin_pass()
         changed = False
         look = time.monotonic() - self._looked_at >= self._look_every
         if look:
-            self._looked_at = float("-inf")
+            self._looked_at = time.monotonic()
         later: set[Aggregate] = set()
         for table in self._tables.values():
             retry, parked, sending = table.due_or_stuck(self._session)
@@ -149,11 +154,11 @@ class Poller(Worker):
                 later.update(table.failed_aggregates(self._session))
             if retry or parked:
                 changed |= self._take_due(table, later)
-            if sending and look:
+            if look and (sending or self._foreign):
                 self._look_at_sending(table)
         busy = False
         if self._ledger.blocked:
-            busy = self._free(quiet, later)
+            busy = self._free(number, quiet, later)
         changed |= self._sweep()
         if time.monotonic() - self._counted_at >= COUNT_INTERVAL:
             self._count()
@@ -185,17 +190,17 @@ class Poller(Worker):
                 return False
             self._lease.check()
             with self._claiming() as queued:
-                due = table.due(self._session, room[0], above, without)
-                queued.extend(self._queue(table, _fitting(due, room[1])))
+                due = _fitting(table.due(self._session, room[0], above, without), room[1])
+                queued.extend(self._queue(table, due))
                 rows = _rows(queued)
                 if rows and table.claim_due(self._session, rows) != len(rows):
                     raise AssertionError("locked rows changed under us")
             if queued:
                 self._hand_on(table, queued)
                 return True
-            if len(due) < room[0]:
+            if not due:
                 return False
-            above = due[-1].event.id
+            above = due[-1].event.id  # a page may be short because of locked rows: only an empty one is the last
         return False
 
     @contextlib.contextmanager
@@ -262,7 +267,7 @@ class Poller(Worker):
 
     # -- freeing aggregates -----------------------------------------------------------------------------------
 
-    def _free(self, quiet: Sequence[Aggregate], later: set[Aggregate]) -> bool:
+    def _free(self, number: int, quiet: Sequence[Aggregate], later: set[Aggregate]) -> bool:
         """Release the quiet aggregates of which nothing is failed, parked or at 1; True while some are worked off."""
         blocked = [a for a in self._ledger.blocked_aggregates() if a not in later]
         stuck: dict[Aggregate, int] = {}
@@ -272,7 +277,7 @@ class Poller(Worker):
         self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
         free = [a for a in quiet if a not in later and a not in stuck]
         if free:
-            self._submit(Freed(free))
+            self._submit(Freed(number, free))
         return bool(blocked)
 
     # -- rows left at 1 ---------------------------------------------------------------------------------------
@@ -296,7 +301,6 @@ class Poller(Worker):
             seen[key] = (aggregate, updated, since)
             if now - since >= self._sending_timeout:
                 abandoned.append(row)
-        self._foreign = {k: v for k, v in self._foreign.items() if k[0] != table.name} | seen
         if abandoned:
             with self._session.transaction():
                 self._fence.check(self._session)
@@ -306,6 +310,9 @@ class Poller(Worker):
                     "sending_abandoned",
                     f"{count} rows of {table.name} stood at 1 for {self._sending_timeout:g} s; they are retried",
                 )
+        for row in abandoned:
+            del seen[(table.name, *row)]
+        self._foreign = {k: v for k, v in self._foreign.items() if k[0] != table.name} | seen
 
     # -- the sweep: pending rows that the tail never saw ------------------------------------------------------
 
@@ -341,7 +348,7 @@ class Poller(Worker):
             self._take_watermark()
 
     def _take_watermark(self) -> None:
-        self._watermark = server_position(self._session)
+        self._watermark = server_position(self._session, gtids=self._gtids)
         self._watermark_at = time.monotonic()
 
     def _take_missed(self, table: OutboxTable, rows: Sequence[Row]) -> bool:
@@ -352,14 +359,14 @@ class Poller(Worker):
             self._lease.check()
             room = self._room()
             if room is None:
-                self._stop.wait(BUSY_WAIT)
+                self._pause(BUSY_WAIT)
                 continue
             try:
                 last = self._take_pending(table, left[: room[0]], room[1])
             except MySQLError as error:
                 if not is_retriable(error):
                     raise
-                self._stop.wait(BUSY_WAIT)
+                self._pause(BUSY_WAIT)
                 continue
             found = found or last is not None
             left = left[room[0] :] if last is None else [id for id in left if id > last]
@@ -385,7 +392,7 @@ class Poller(Worker):
 
     def _sweep_everything(self) -> None:
         """The bootstrap: all that is pending now, in id order; returns once it is handed over or blocks."""
-        for name, table in self._tables.items():
+        for table in self._tables.values():
             self._wait_for_commits(table)
             top, above = table.highest_id(self._session), 0
             while not self._stop.is_set():
@@ -393,14 +400,42 @@ class Poller(Worker):
                 if not rows:
                     break
                 above = rows[-1][0]
-                self._take_missed(self._tables[name], rows)
+                self._sweep_page(table, rows)
         while self._ledger.stages()[Stage.QUEUED] and not self._stop.is_set():
             self._lease.check()
-            self._stop.wait(BUSY_WAIT)
+            self._pause(BUSY_WAIT)
+
+    def _sweep_page(self, table: OutboxTable, rows: Sequence[Row]) -> None:
+        """Until every row of the page is handed over or parked: one that is locked now must not be overtaken."""
+        while rows and not self._stop.is_set():
+            self._take_missed(table, rows)
+            now = table.statuses(self._session, [id for id, _ in rows])
+            rows = [
+                (id, event_id)
+                for id, event_id in rows
+                if id in now
+                and now[id] == RowStatus(event_id, Status.PENDING, False)
+                and not self._ledger.holds((table.name, id, event_id))
+            ]
+            if rows:
+                self._alerts.alert(
+                    "row_locked", f"row {rows[0][0]} of {table.name} is locked; the sweep before reading waits for it"
+                )
+                self._pause(WAIT_FOR_LOCKS)
+
+    def _pause(self, seconds: float) -> None:
+        """A short wait among many: the server must hear of us now and then."""
+        self._stop.wait(seconds)
+        if time.monotonic() - self._pinged_at >= self._ping_every:
+            self._pinged_at = time.monotonic()
+            self._session.ping()
 
     def _wait_for_commits(self, table: OutboxTable) -> None:
-        """The start point may lie behind rows that no SELECT shows yet: an application's open locks are waited for."""
-        while not self._stop.is_set():
+        """A position by file and offset may lie behind rows that no SELECT shows yet: they are waited for.
+
+        gtid_executed, the start point in GTID mode, lags and never leads.
+        """
+        while not self._gtids and not self._stop.is_set():
             self._lease.check()
             try:
                 table.wait_for_commits(self._session)
@@ -408,6 +443,10 @@ class Poller(Worker):
             except MySQLError as error:
                 if not is_retriable(error):
                     raise
+                self._alerts.alert(
+                    "row_locked", f"the newest rows of {table.name} are locked; the sweep before reading waits for them"
+                )
+                self._pause(WAIT_FOR_LOCKS)
 
 
 def _fitting(candidates: Sequence[Candidate], room: int) -> list[Candidate]:

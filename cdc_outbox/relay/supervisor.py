@@ -322,7 +322,7 @@ class Supervisor:
     def _watch(self, incarnation: Incarnation) -> None:
         """Ping, look for failures and holds, until asked to stop."""
         ping_every = self._settings.leadership_timeout / 3
-        pinged = boottime()
+        pinged = 0.0
         while not self._stopping.is_set():
             self._wake.wait(TICK)
             self._raise_failure()

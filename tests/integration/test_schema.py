@@ -139,7 +139,7 @@ def test_names_and_owners_are_compared_as_bytes(mysql_server: MySQLEndpoint, dat
     chosen = settings(mysql_server, database)
     with session(chosen) as open_session:
         schema.create(open_session, chosen)
-        fence, _ = raise_epoch(open_session, "orders", "owner-a")
+        fence = raise_epoch(open_session, "orders", "owner-a")
         raise_epoch(open_session, "Orders", "owner-b")
         fence.check(open_session)
         with pytest.raises(Fenced):
@@ -179,7 +179,7 @@ def test_the_granted_account_can_do_everything_a_relay_does(relay: Settings) -> 
     event = Event(table, 0, "e1", "order", "1", "Placed", b"{}")
     with session(relay) as first, session(relay) as second:
         OutboxTable(table).insert(first, event)
-        fence, _ = raise_epoch(first, relay.name, "owner")
+        fence = raise_epoch(first, relay.name, "owner")
         with first.transaction():
             fence.advance(first, server_position(first))
             assert first.execute(f"UPDATE {table.quoted} SET status = 2 WHERE id = 1 AND event_id = 'e1'") == 1

@@ -90,7 +90,7 @@ def test_retry_fields_are_written_by_the_databases_clock(world: World, session: 
 def test_a_deposed_relay_writes_nothing(world: World, settings: Settings, session: Session, table: OutboxTable) -> None:
     """The epoch was raised by a successor: neither a claim nor a settle of the old one gets through."""
     row = row_of(world, world.insert("a1"))
-    old, _ = raise_epoch(session, settings.name, "the-old-one")
+    old = raise_epoch(session, settings.name, "the-old-one")
     raise_epoch(session, settings.name, "the-new-one")
     with pytest.raises(Fenced), session.transaction():
         old.check(session)
@@ -107,9 +107,9 @@ def test_a_deposed_relay_writes_nothing(world: World, settings: Settings, sessio
 
 def test_a_fence_is_not_matched_by_its_number_alone(world: World, settings: Settings, session: Session) -> None:
     """The row was deleted, epochs began again: the woken relay's 1 must not match the new 1."""
-    old, _ = raise_epoch(session, settings.name, "the-old-one")
+    old = raise_epoch(session, settings.name, "the-old-one")
     world.execute("DELETE FROM cdc_outbox_checkpoint")
-    new, _ = raise_epoch(session, settings.name, "the-new-one")
+    new = raise_epoch(session, settings.name, "the-new-one")
     assert (old.epoch, new.epoch) == (1, 1)
     with pytest.raises(Fenced), session.transaction():
         old.check(session)
@@ -150,7 +150,7 @@ def test_a_claim_that_comes_short_takes_exactly_what_is_pending(
     world: World, settings: Settings, session: Session, table: OutboxTable
 ) -> None:
     """Gone and sent rows are skipped; behind another worker's row the aggregate is blocked and nothing claimed."""
-    fence, _ = raise_epoch(session, settings.name, "me")
+    fence = raise_epoch(session, settings.name, "me")
     ids = [world.insert(aggregate) for aggregate in ("gone", "sent", "taken", "taken", "free")]
     events = [
         Event(table.name, world.row(one)["id"], one, "order", one.split("-")[0], "OrderPlaced", b"{}") for one in ids
@@ -205,7 +205,7 @@ def test_a_count_that_comes_short_is_looked_into(
     world: World, settings: Settings, session: Session, table: OutboxTable
 ) -> None:
     """Rows that a person changed or deleted while in flight stay as they are, and somebody is told."""
-    fence, _ = raise_epoch(session, settings.name, "me")
+    fence = raise_epoch(session, settings.name, "me")
     ids = [world.insert("a1") for _ in range(3)]
     events = [Event(table.name, world.row(one)["id"], one, "order", "a1", "OrderPlaced", b"{}") for one in ids]
     ledger = InFlight(Position())

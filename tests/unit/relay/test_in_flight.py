@@ -97,18 +97,18 @@ def test_a_pass_frees_only_what_nothing_touched_since() -> None:
     book = ledger()
     (one,) = book.admit([transaction(1, event(1))])
     book.refuse(one, REFUSED, retry_in=10)
-    assert book.begin_pass() == [], "the refusal is not written yet"
+    assert book.begin_pass()[1] == [], "the refusal is not written yet"
     settle(book, book.take_outcomes(10))
-    (aggregate,) = book.begin_pass()
+    number, (aggregate,) = book.begin_pass()
     (two,) = book.admit([transaction(2, event(2))])
     block = book.blocks(two.event)
     assert block is not None
     assert book.wait_or_park(two, block) is Stage.PARKING
     settle(book, book.take_outcomes(10))
-    book.release(aggregate)
-    assert book.blocks(event(3)) is not None, "one was parked since the pass began: it would be overtaken"
-    book.begin_pass()
-    book.release(aggregate)
+    later, _ = book.begin_pass()
+    book.release(aggregate, number)
+    assert book.blocks(event(3)) is not None, "one was parked since that pass began: it would be overtaken"
+    book.release(aggregate, later)
     assert book.blocks(event(3)) is None
 
 
@@ -116,13 +116,13 @@ def test_draining_keeps_new_events_in_memory_and_a_refusal_parks_them() -> None:
     book = ledger()
     aggregate = event(1).aggregate
     book.block([aggregate])
-    book.begin_pass()
+    number, _ = book.begin_pass()
     book.drain({aggregate})
     two, three = book.admit([transaction(2, event(2)), transaction(3, event(3))])
     block = book.blocks(two.event)
     assert block is not None
     assert book.wait_or_park(two, block) is Stage.WAITING
-    assert book.release(aggregate) == [two]
+    assert book.release(aggregate, number) == [two]
     book.block([aggregate])
     block = book.blocks(three.event)
     assert block is not None
@@ -174,7 +174,7 @@ def test_a_claim_rolled_back_leaves_nothing_behind() -> None:
     book.forget(queued)
     assert not book.holds(queued[0].event.key)
     assert book.held_by_poller == 0
-    assert book.begin_pass() == [event(1).aggregate], "it is blocked, and a pass may free it"
+    assert book.begin_pass()[1] == [event(1).aggregate], "it is blocked, and a pass may free it"
 
 
 def test_a_row_that_waits_in_memory_is_parked_for_one_in_the_table() -> None:
@@ -215,6 +215,18 @@ def test_without_ordering_nothing_is_blocked() -> None:
     (one,) = book.admit([transaction(1, event(1))])
     book.refuse(one, REFUSED, retry_in=10)
     assert book.blocks(event(2)) is None
+
+
+def test_other_traffic_behind_an_event_in_flight_takes_no_room() -> None:
+    book = ledger()
+    (one,) = book.admit([transaction(1, event(1))])
+    for number in range(2, 1000):
+        book.admit([transaction(number)])
+    assert len(book._transactions) == 2
+    book.hand([one], now=0)
+    book.acknowledge([one])
+    position = settle(book, book.take_outcomes(10))
+    assert (position.offset, str(position)) == (99900, f"{UUID}:1-999")
 
 
 STEPS = st.lists(st.integers(min_value=0, max_value=10_000), min_size=1, max_size=120)
