@@ -70,6 +70,7 @@ class Supervisor:
         self._backoff = Backoff(0.1, 1.0)
         self._bugs = 0
         self._has_led = False
+        self._pinged_at = 0.0
         self._binlog_lost = False
         self._holds: set[str] = set()
         self._state = "starting"
@@ -321,15 +322,19 @@ class Supervisor:
 
     def _watch(self, incarnation: Incarnation) -> None:
         """Ping, look for failures and holds, until asked to stop."""
-        ping_every = self._settings.leadership_timeout / 3
-        pinged = 0.0
+        self._pinged_at = 0.0
         while not self._stopping.is_set():
             self._wake.wait(TICK)
             self._raise_failure()
-            if boottime() - pinged >= ping_every:
-                pinged = boottime()
-                self._leadership.ping()
+            self._ping_in_time()
             self._look(incarnation)
+
+    def _ping_in_time(self) -> None:
+        """Confirm the lead every third of leadership_timeout."""
+        now = boottime()
+        if now - self._pinged_at >= self._settings.leadership_timeout / 3:
+            self._pinged_at = now
+            self._leadership.ping()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -374,14 +379,10 @@ class Supervisor:
             "draining",
             "Stopping: what is in flight is finished first; a second signal forces",
         )
-        ping_every = self._settings.leadership_timeout / 3
-        pinged = boottime()
         while not incarnation.drained() and boottime() < deadline:
             self._raise_failure()
             time.sleep(0.02)
-            if boottime() - pinged >= ping_every:
-                pinged = boottime()
-                self._leadership.ping()
+            self._ping_in_time()
         if not incarnation.drained():
             log_event(
                 logger,
