@@ -184,10 +184,14 @@ class Tail:
 
 @contextmanager
 def setting(database: Database, name: str, value: str) -> Iterator[None]:
-    """A global variable of a server that only this test uses, put back afterwards."""
+    """A global variable of a server that only this test uses, put back afterwards.
+
+    Put back over a connection of its own: a test that has broken the database's must not spoil the tests after it.
+    """
     before = database.one(f"SELECT @@GLOBAL.{name}")
     database.execute(f"SET GLOBAL {name} = {value}")
     try:
         yield
     finally:
-        database.execute(f"SET GLOBAL {name} = %s", (before,))
+        with database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET GLOBAL {name} = %s", (before,))

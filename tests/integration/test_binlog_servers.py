@@ -35,12 +35,14 @@ def outbox(own_server: Server[MySQLEndpoint]) -> Iterator[Database]:
 
 
 def column_names(outbox: Database) -> list[str]:
-    rows = outbox.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = 'outbox_event'"
-        " ORDER BY ordinal_position",
-        (outbox.name,),
-    )
-    return [name for (name,) in rows]
+    """Looked up over a connection of its own: the reader's thread asks, while the test uses the database's."""
+    with outbox.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = 'outbox_event'"
+            " ORDER BY ordinal_position",
+            (outbox.name,),
+        )
+        return [name for (name,) in cursor.fetchall()]
 
 
 def read(outbox: Database, *statements: str) -> list[Transaction]:
