@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GATHER = 0.05
+GATHER = 0.2
 """Seconds that outcomes are gathered before they are written, unless a batch is full sooner."""
 
 IDLE = 0.25
