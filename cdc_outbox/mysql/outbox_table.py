@@ -119,10 +119,21 @@ class OutboxTable:
                 found[event.id] = event
         return found
 
-    def due(self, session: Session, limit: int, above: int, without: Collection[Aggregate]) -> list[Candidate]:
-        """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates."""
+    def due(
+        self, session: Session, limit: int, above: int, without: Collection[Aggregate], *, ordered: bool
+    ) -> list[Candidate]:
+        """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates. ordered:
+        none behind a row of its aggregate whose time has not come."""
         clause = f"AND {_AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
-        sql = self._query("due", columns=self._columns(_SIZE_ONLY), without=clause, above=int(above), limit=int(limit))
+        sql = self._query(
+            "due",
+            columns=self._columns(_SIZE_ONLY),
+            aggregate=_AGGREGATE,
+            first="AND (first_id IS NULL OR id < first_id)" if ordered else "",
+            without=clause,
+            above=int(above),
+            limit=int(limit),
+        )
         return [candidate for candidate in self._candidates(session, sql) if candidate.event.parked]
 
     def due_or_stuck(self, session: Session) -> tuple[bool, bool, bool]:
@@ -157,11 +168,10 @@ class OutboxTable:
         """How many rows each of these aggregates still has failed, parked or at 1; none: missing."""
         if not only:
             return {}
-        found: dict[Aggregate, int] = {}
-        for part in _slices(list(only)):
-            sql = self._query("stuck_rows", aggregate=_AGGREGATE, only=self._only(session, part))
-            found.update({self._aggregate(one): int(count) for one, count in session.query(sql)})
-        return found
+        # Beyond some thousand names, one look at all that is stuck costs less than naming them in every look.
+        clause = self._only(session, only) if len(only) <= MAX_IDS else ""
+        sql = self._query("stuck_rows", aggregate=_AGGREGATE, only=clause)
+        return {self._aggregate(one): int(count) for one, count in session.query(sql)}
 
     def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, Row, object]]:
         """Rows at 1 with their updated_at."""

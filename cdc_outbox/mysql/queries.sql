@@ -119,21 +119,34 @@ SELECT DISTINCT {aggregate} FROM {table} WHERE status = 3 AND next_retry_at > NO
 UNION SELECT DISTINCT {aggregate} FROM {table} WHERE status = 0 AND next_retry_at > NOW()
 
 -- due --
+-- whose time has come, but nothing behind a row of its aggregate whose time has not: such rows must not fill the page
+WITH later AS (
+  SELECT aggregate, MIN(id) AS first_id FROM (
+    SELECT {aggregate} AS aggregate, id FROM {table} WHERE status = 3 AND next_retry_at > NOW()
+    UNION ALL SELECT {aggregate}, id FROM {table} WHERE status = 0 AND next_retry_at > NOW()
+  ) AS not_yet GROUP BY aggregate
+)
 SELECT {columns} FROM {table} JOIN (
-  (SELECT id AS due_id FROM {table}
-   WHERE status = 3 AND next_retry_at <= NOW() AND id > {above} {without} ORDER BY id LIMIT {limit})
+  (SELECT id AS due_id FROM {table} FORCE INDEX (idx_status_next_retry) LEFT JOIN later ON aggregate = {aggregate}
+   WHERE status = 3 AND next_retry_at <= NOW() AND id > {above} {first} {without}
+   ORDER BY id LIMIT {limit})
   UNION ALL
-  (SELECT id FROM {table}
-   WHERE status = 0 AND next_retry_at <= NOW() AND id > {above} {without} ORDER BY id LIMIT {limit})
+  (SELECT id FROM {table} FORCE INDEX (idx_status_next_retry) LEFT JOIN later ON aggregate = {aggregate}
+   WHERE status = 0 AND next_retry_at <= NOW() AND id > {above} {first} {without}
+   ORDER BY id LIMIT {limit})
   ORDER BY due_id LIMIT {limit}
 ) AS due ON id = due_id ORDER BY id FOR UPDATE SKIP LOCKED
 
 -- open_before --
 -- rows of the named aggregates that are not sent or dead, below an id
-SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NULL AND id < {below} {only}
-UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL AND id < {below} {only}
-UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 1 AND id < {below} {only}
-UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL AND id < {below} {only}
+SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
+WHERE status = 0 AND next_retry_at IS NULL AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
+WHERE status = 0 AND next_retry_at IS NOT NULL AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
+WHERE status = 1 AND id < {below} {only}
+UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
+WHERE status = 3 AND next_retry_at IS NOT NULL AND id < {below} {only}
 
 -- stuck_rows --
 -- failed, parked or at 1, for the named aggregates: who is still blocked, and by how much

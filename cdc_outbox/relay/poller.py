@@ -153,7 +153,7 @@ class Poller(Worker):
             if self._ledger.blocked or retry or parked:
                 later.update(table.failed_aggregates(self._session))
             if retry or parked:
-                changed |= self._take_due(table, later)
+                changed |= self._take_due(table)
             if look and (sending or self._foreign):
                 self._look_at_sending(table)
         busy = False
@@ -175,14 +175,15 @@ class Poller(Worker):
         if left is not None:
             self._metrics.binlog_retention_left_seconds.set(left)
 
-    def _take_due(self, table: OutboxTable, later: set[Aggregate]) -> bool:
+    def _take_due(self, table: OutboxTable) -> bool:
         """Claim rows whose time has come, in id order, and queue them.
 
         Page after page: the rows of one aggregate that may not go yet must not hide those of others.
         """
+        ordered = self._ledger.ordered
         without: set[Aggregate] = set()
-        if self._ledger.ordered:
-            without = later | self._ledger.held_aggregates() | {one for one, _, _ in self._foreign.values()}
+        if ordered:
+            without = self._ledger.held_aggregates() | {one for one, _, _ in self._foreign.values()}
         above = 0
         while not self._stop.is_set():
             room = self._room()
@@ -190,7 +191,7 @@ class Poller(Worker):
                 return False
             self._lease.check()
             with self._claiming() as queued:
-                due = _fitting(table.due(self._session, room[0], above, without), room[1])
+                due = _fitting(table.due(self._session, room[0], above, without, ordered=ordered), room[1])
                 queued.extend(self._queue(table, due))
                 rows = _rows(queued)
                 if rows and table.claim_due(self._session, rows) != len(rows):

@@ -84,6 +84,18 @@ def test_a_delayed_event_waits_for_its_time_and_blocks_its_aggregate(world: Worl
     Judge(world).check({"a1": ["delayed", follower]})
 
 
+def test_an_earlier_due_row_does_not_wait_for_a_later_delayed_one(world: World) -> None:
+    world.start()
+    failed = world.insert("a1", status=3, retry_count=1, next_retry_at="2020-01-01")
+    delayed = world.insert("a1", next_retry_at="2099-01-01")
+    behind = world.insert("a1")
+    world.wait_sent(failed)
+    wait_until(lambda: world.row(behind)["next_retry_at"] is not None, "the row behind the delayed one is parked")
+    world.execute("UPDATE outbox_event SET next_retry_at = NOW() WHERE event_id = %s", delayed)
+    world.wait_settled()
+    Judge(world).check({"a1": [failed, delayed, behind]})
+
+
 def test_rows_inserted_with_another_status_are_not_published(world: World) -> None:
     world.start()
     world.insert("a1", status=2, event_id="restored")
