@@ -57,12 +57,14 @@ class BinlogUnreadable(CdcOutboxError):
 class Hold(CdcOutboxError):
     """Something this relay depends on is away; the relay waits and goes on by itself.
 
-    reason: a short stable word for metrics, `mysql` or `kafka` for example.
+    reason: a short stable word for metrics, `mysql` or `kafka` for example. suspect: the error's name when it is none
+    that an outage explains, so that the one record it was given for may be the reason.
     """
 
-    def __init__(self, message: str = "", *, reason: str, hint: str | None = None) -> None:
+    def __init__(self, message: str = "", *, reason: str, hint: str | None = None, suspect: str = "") -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
+        self.suspect = suspect
 
 
 class LeadershipLost(Hold):

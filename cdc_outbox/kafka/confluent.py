@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc_outbox.errors import Hold, RecordRefused
 from cdc_outbox.kafka.confluent_admin import (
@@ -155,8 +155,10 @@ class _Lane:
         done, publisher, token, topic = self._done, self._publisher, record.token, record.topic
         self._last_topic = topic
 
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            done.append(Delivery(token, None if error is None else publisher.failed(error, topic)))
+        def delivered(error: KafkaError | None, message: Message | None) -> None:
+            partition = None if message is None else message.partition()
+            meaning = None if error is None else publisher.failed(error, topic)
+            done.append(Delivery(token, meaning, -1 if partition is None else partition))
 
         try:
             self.producer.produce(

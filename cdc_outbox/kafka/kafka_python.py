@@ -67,16 +67,21 @@ class KafkaPythonPublisher:
             raise Hold("Kafka: the publisher is closed", reason="kafka")
         done, token, topic = self._done, record.token, record.topic
 
-        def settled(result: object) -> None:
-            done.append(Delivery(token, self._failed(result, topic) if isinstance(result, BaseException) else None))
-
         self._trouble.record_sent()
         try:
             sent = self._producer.send(topic, record.value, record.key, record.headers, None, record.timestamp)
         except KafkaError as error:
-            settled(error)
+            done.append(Delivery(token, self._failed(error, topic)))
             self._client.wakeup()
             return
+
+        def settled(result: Any) -> None:
+            if isinstance(result, BaseException):
+                partition = sent._produce_future.topic_partition.partition
+                done.append(Delivery(token, self._failed(result, topic), partition))
+            else:
+                done.append(Delivery(token, None, result.partition))
+
         sent.add_both(settled)
         if sent.is_done:  # before we were listening: have it handed over now
             self._client.wakeup()

@@ -39,6 +39,38 @@ _OF_THE_RECORD = frozenset(
     }
 )
 
+_OF_AN_OUTAGE = frozenset(
+    {
+        "BROKER_NOT_AVAILABLE",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "DUPLICATE_SEQUENCE_NUMBER",
+        "FENCED_LEADER_EPOCH",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "KAFKA_STORAGE_ERROR",
+        LEADER_NOT_AVAILABLE,
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "OFFSET_NOT_AVAILABLE",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "PRODUCER_FENCED",
+        "REBALANCE_IN_PROGRESS",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "STALE_CONTROLLER_EPOCH",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_PRODUCER_ID",
+    }
+)
+
 _OF_THE_CREDENTIALS = frozenset({"SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"})
 
 
@@ -55,7 +87,10 @@ def outcome(name: str, text: str) -> RecordRefused | Hold:
     name = official(name)
     if name in _OF_THE_RECORD:
         return RecordRefused(name, f"{name}: {text}")
-    return Hold(f"Kafka: {name}: {text}", reason="kafka")
+    # What a broker answers is spelled in capitals; the clients' own errors (_TRANSPORT, KafkaTimeoutError) are not.
+    broker_said = name.isupper() and not name.startswith("_")
+    explained = not broker_said or name in _OF_AN_OUTAGE or name in _OF_THE_CREDENTIALS
+    return Hold(f"Kafka: {name}: {text}", reason="kafka", suspect="" if explained else name)
 
 
 def is_refused_login(name: str) -> bool:

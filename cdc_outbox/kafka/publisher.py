@@ -33,6 +33,8 @@ class Delivery(NamedTuple):
 
     token: object
     error: RecordRefused | Hold | None
+    partition: int = -1
+    """-1: not known."""
 
 
 OnDeliveries = Callable[[list[Delivery]], None]

@@ -58,6 +58,8 @@ class Envelope:
     """The row says 1."""
     contended = False
     """Its row was locked by somebody else."""
+    alone = False
+    """It goes to the client by itself: what it was sent with was refused, or it is suspected."""
     block: Block | None = None
     """Set once it counts in block.unwritten."""
     refusals = 0
@@ -197,7 +199,7 @@ class InFlight:
     def wait(self, envelope: Envelope) -> None:
         """Keep an event in memory, and its aggregate's later ones behind it, until a pass finds nothing in its way."""
         with self._lock:
-            block = self._block(envelope.event.aggregate)
+            block = self._blocks[envelope.event.aggregate] = self._block(envelope.event.aggregate)
             block.draining = True
             self._keep_waiting(envelope, block)
 
@@ -220,14 +222,18 @@ class InFlight:
         self._count(envelope, block)
         self._owe(envelope, Stage.PARKING)
 
-    def successors_out(self, envelope: Envelope) -> int:
-        """How many later events of its aggregate are with the client already: what a late refusal lets overtake."""
+    def take_back(self, envelopes: Iterable[Envelope]) -> int:
+        """They were refused by the broker and are to be sent again; gives how many events have overtaken them so."""
         with self._lock:
-            event = envelope.event
+            first: dict[Aggregate, int] = {}
+            for envelope in envelopes:
+                envelope.stage = Stage.QUEUED if envelope.transaction is None else Stage.READ
+                event = envelope.event
+                first[event.aggregate] = min(event.id, first.get(event.aggregate, event.id))
             return sum(
-                other.event.aggregate == event.aggregate and other.event.id > event.id
-                for other in self._open.values()
-                if other.stage in (Stage.HANDED, Stage.ACKED)
+                envelope.event.id > first.get(envelope.event.aggregate, envelope.event.id)
+                for envelope in self._open.values()
+                if envelope.stage in (Stage.HANDED, Stage.ACKED)
             )
 
     # -- failures ---------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Leadership
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.suspects import Suspects
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +93,12 @@ class Incarnation:
         leadership: Leadership,
         metrics: Metrics,
         alerts: Alerts,
+        suspects: Suspects,
         server_id: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """server_id: what the reader calls itself to MySQL."""
+        self._suspects = suspects
         self._server_id = server_id
         self._settings = settings
         self._leadership = leadership
@@ -219,6 +222,7 @@ class Incarnation:
             retries=RetryPolicy(settings.retry.waits, settings.retry.jitter),
             metrics=self._metrics,
             alerts=self._alerts,
+            suspects=self._suspects,
             batch=settings.limits.batch,
             max_record_bytes=settings.kafka.max_record_bytes,
             on_failure=self._on_failure,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cdc_outbox.relay.budget import Budget
     from cdc_outbox.relay.intake import Intake
     from cdc_outbox.relay.retry import RetryPolicy
+    from cdc_outbox.relay.suspects import Suspects
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Pipeline(Worker):
         retries: RetryPolicy,
         metrics: Metrics,
         alerts: Alerts,
+        suspects: Suspects,
         batch: int,
         max_record_bytes: int,
         on_failure: Callable[[BaseException], None],
@@ -97,6 +99,9 @@ class Pipeline(Worker):
         super().__init__("relay", on_failure)
         self._inbox: queue.SimpleQueue[Read | Delivered | Queued | Freed | None] = queue.SimpleQueue()
         self._tail: deque[Transaction] = deque()
+        self._found: deque[Queued | Freed] = deque()
+        self._line: deque[Envelope] = deque()
+        """While it is not empty its first goes alone, and all others wait behind it."""
         self._publisher = publisher
         self._router = router
         self._intake = intake
@@ -106,6 +111,7 @@ class Pipeline(Worker):
         self._retries = retries
         self._metrics = metrics
         self._alerts = alerts
+        self._suspects = suspects
         self._batch = batch
         self._max_record_bytes = max_record_bytes
         self.close_dump: Callable[[], None] = lambda: None
@@ -148,11 +154,15 @@ class Pipeline(Worker):
     def _relay(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
-                self._take(self._inbox.get(timeout=BARRIER_WAKE if self._tail else WAKE))
+                self._take(self._inbox.get(timeout=BARRIER_WAKE if self._tail and not self._line else WAKE))
                 for _ in range(MESSAGES):  # whatever has come meanwhile makes one batch
                     self._take(self._inbox.get_nowait())
             self._lease.check()
-            if self._tail:
+            if self._line:
+                self._serve_line()
+            while self._found and not self._line:
+                self._serve(self._found.popleft())
+            if self._tail and not self._line:
                 self._advance()
 
     def _take(self, message: Read | Delivered | Queued | Freed | None) -> None:
@@ -161,8 +171,13 @@ class Pipeline(Worker):
                 self._tail.extend(transactions)
             case Delivered(deliveries):
                 self._delivered(deliveries)
+            case Queued() | Freed():
+                self._found.append(message)
+
+    def _serve(self, found: Queued | Freed) -> None:
+        match found:
             case Queued(envelopes):
-                self._take_queued(envelopes)
+                self._publish(envelopes)
             case Freed(number, aggregates):
                 for aggregate in aggregates:
                     self._dispatch(self._ledger.release(aggregate, number))
@@ -174,7 +189,7 @@ class Pipeline(Worker):
 
     def _advance(self) -> None:
         """Admit what the reader brought, up to a barrier: before it everything in flight is settled first."""
-        while self._tail:
+        while self._tail and not self._line:
             if self._tail[0].barrier is not None and not self._ledger.idle():
                 return
             transactions = [self._tail.popleft()]
@@ -217,36 +232,68 @@ class Pipeline(Worker):
         self._skip(dropped)
         self._publish(claimed)
 
-    # -- the poller's rows ------------------------------------------------------------------------------------
-
-    def _take_queued(self, envelopes: Sequence[Envelope]) -> None:
-        """The rule is checked again: behind a row refused meanwhile, a queued one goes back."""
-        go: list[Envelope] = []
-        for envelope in envelopes:
-            # One by one: a refusal here is what overtakes the next.
-            if self._ledger.overtaken(envelope):
-                self._ledger.put_back(envelope)
-            elif envelope.event.retry_count > envelope.event.max_retries:
-                self._bury(envelope, RecordRefused("skipped", "skipped by a person"))
-            else:
-                self._send(envelope, go)
-        self._ledger.hand(go, time.monotonic())
-
     # -- to Kafka ---------------------------------------------------------------------------------------------
 
-    def _publish(self, envelopes: list[Envelope]) -> None:
+    def _publish(self, envelopes: Sequence[Envelope]) -> None:
+        """In order, one by one: a refusal here is what blocks or overtakes the next."""
         handed: list[Envelope] = []
-        blocks, send = self._ledger.blocks, self._send
+        wary = bool(self._line or self._suspects)
         for envelope in envelopes:
-            block = blocks(envelope.event)
-            if block is None:
-                send(envelope, handed)
-            elif envelope.sending:
-                self._ledger.put_back(envelope)
-            else:
-                self._ledger.wait_or_park(envelope, block)
+            if not wary or not self._in_line(envelope):
+                self._send_unless_blocked(envelope, handed)
         if handed:
             self._ledger.hand(handed, time.monotonic())
+
+    def _send_unless_blocked(self, envelope: Envelope, handed: list[Envelope]) -> None:
+        """The rule is checked again: what the poller queued, too, may have been overtaken by a refusal meanwhile."""
+        ledger, event = self._ledger, envelope.event
+        if envelope.transaction is None:
+            if ledger.overtaken(envelope):
+                ledger.put_back(envelope)
+            elif event.retry_count > event.max_retries:
+                self._bury(envelope, RecordRefused("skipped", "skipped by a person"))
+            else:
+                self._send(envelope, handed)
+            return
+        block = ledger.blocks(event)
+        if block is None:
+            self._send(envelope, handed)
+        elif envelope.sending:
+            ledger.put_back(envelope)
+        else:
+            ledger.wait_or_park(envelope, block)
+
+    def _in_line(self, envelope: Envelope) -> bool:
+        """True: it goes later, alone or behind one that does.
+
+        A suspect first waits aside: whether others succeed meanwhile tells whose fault it is. What has been claimed
+        cannot, since what waits is claimed afterwards.
+        """
+        if envelope.event.key in self._suspects and not envelope.alone:
+            envelope.alone = True
+            if envelope.transaction is not None and not envelope.sending:
+                self._ledger.wait(envelope)
+                return True
+        if not self._line and not envelope.alone:
+            return False
+        self._line.append(envelope)
+        return True
+
+    def _serve_line(self) -> None:
+        """Once nothing is with the client the first goes, and nothing else until its outcome is known."""
+        stages = self._ledger.stages()
+        if stages[Stage.HANDED] or stages[Stage.DYING]:
+            return
+        first = self._line.popleft()
+        if first.error is not None:
+            self._send_letter(first, first.error)
+        elif first.alone:
+            handed: list[Envelope] = []
+            self._send_unless_blocked(first, handed)
+            self._ledger.hand(handed, time.monotonic())
+        else:
+            behind, self._line = self._line, deque()
+            self._publish([first, *behind])
 
     def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """Hand one record over, or refuse it by what can be known before."""
@@ -268,24 +315,52 @@ class Pipeline(Worker):
 
     def _delivered(self, deliveries: Sequence[Delivery]) -> None:
         acknowledged: list[Envelope] = []
-        for token, error in deliveries:
+        refused: list[Envelope] = []
+        for token, error, partition in deliveries:
             assert isinstance(token, Envelope)
             envelope = token
             if error is None:
                 acknowledged.append(envelope)
-            elif isinstance(error, Hold):
-                raise error
+                if self._suspects:
+                    self._suspects.acknowledged(envelope.event.key, self._partition(envelope, partition))
+                continue
+            refusal = self._of_the_record(envelope, error, partition) if isinstance(error, Hold) else error
+            if not envelope.alone:
+                refused.append(envelope)
             elif envelope.stage is Stage.DYING:
                 self._alerts.alert(
                     "dead_letter_refused",
-                    f"the dead letter of event {envelope.event.event_id} was refused ({error.name}); its row keeps it",
+                    f"the dead letter of event {envelope.event.event_id} was refused ({refusal.name});"
+                    " the row keeps the event",
                 )
                 self._ledger.bury(envelope)
             else:
-                self._metrics.reordered.inc(self._ledger.successors_out(envelope))
-                self._refuse(envelope, error)
+                self._refuse(envelope, refusal)
         self._observe(acknowledged)
         self._ledger.acknowledge(acknowledged)
+        if refused:
+            self._send_again(refused)
+
+    def _send_again(self, refused: Sequence[Envelope]) -> None:
+        """A refused batch takes innocent records along: each goes again alone, and only then is it refused."""
+        self._metrics.reordered.inc(self._ledger.take_back(refused))
+        for envelope in refused:
+            envelope.alone = True
+        self._line.extend(refused)
+
+    def _of_the_record(self, envelope: Envelope, error: Hold, partition: int) -> RecordRefused:
+        """An unlisted error that one record alone meets again and again is its own; any other hold is raised."""
+        where = self._partition(envelope, partition)
+        if error.suspect and self._suspects.accuse(envelope.event.key, where, alone=envelope.alone):
+            return RecordRefused(error.suspect, error.message)
+        raise error
+
+    def _partition(self, envelope: Envelope, number: int) -> tuple[str, int]:
+        """Where its record went; a dead letter, and what no topic can be made for, has none."""
+        with contextlib.suppress(RecordRefused):
+            if envelope.error is None:
+                return self._router.record(envelope.event).topic, number
+        return "", number
 
     def _observe(self, acknowledged: Iterable[Envelope]) -> None:
         now = time.time() * 1000
@@ -310,13 +385,17 @@ class Pipeline(Worker):
     def _bury(self, envelope: Envelope, error: RecordRefused) -> None:
         """Retries are used up: the dead letter first, the row after its acknowledgement."""
         event = envelope.event
-        self._ledger.refuse(envelope, error, None)
         self._alerts.alert(
             "event_dead",
             f"event {event.event_id} of {event.table} (id {event.id}) is dead after"
             f" {event.retry_count + 1} attempts: {error}",
             topic=event.aggregate_type,
         )
+        self._send_letter(envelope, error)
+
+    def _send_letter(self, envelope: Envelope, error: RecordRefused) -> None:
+        event = envelope.event
+        self._ledger.refuse(envelope, error, None)
         letter, refusal = self._dead_letter(envelope, error, self._max_record_bytes)
         if refusal is not None and refusal.name == MESSAGE_TOO_LARGE:
             letter, refusal = self._dead_letter(envelope, error, 0)

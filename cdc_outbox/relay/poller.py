@@ -270,6 +270,9 @@ class Poller(Worker):
 
     def _free(self, number: int, quiet: Sequence[Aggregate], later: set[Aggregate]) -> bool:
         """Release the quiet aggregates of which nothing is failed, parked or at 1; True while some are worked off."""
+        if not self._ledger.ordered:  # nothing is in the way of what waits in memory, for a lock or to go alone
+            self._submit(Freed(number, quiet))
+            return True
         blocked = [a for a in self._ledger.blocked_aggregates() if a not in later]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():

@@ -42,6 +42,7 @@ from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.backoff import Backoff
 from cdc_outbox.relay.incarnation import Incarnation
+from cdc_outbox.relay.suspects import Suspects
 
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
@@ -68,6 +69,7 @@ class Supervisor:
         self._metrics = Metrics(settings.name)
         self._alerts = Alerts(self._metrics.alert)
         self._backoff = Backoff(0.1, 1.0)
+        self._suspects = Suspects()
         self._bugs = 0
         self._has_led = False
         self._pinged_at = 0.0
@@ -239,6 +241,7 @@ class Supervisor:
             leadership=self._leadership,
             metrics=self._metrics,
             alerts=self._alerts,
+            suspects=self._suspects,
             server_id=self._server_id,
             on_failure=self._on_failure,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.judge import Judge
-from tests.harness.kafka import read_topic
+from tests.harness.kafka import read_topic, set_topic_config
 from tests.harness.world import World, wait_until
 
 TOO_LARGE = '{"pad": "' + "x" * 3000 + '"}'
@@ -82,6 +82,28 @@ def test_a_delayed_event_waits_for_its_time_and_blocks_its_aggregate(world: Worl
     follower = world.insert("a1")
     world.wait_settled()
     Judge(world).check({"a1": ["delayed", follower]})
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "confluent"])
+def test_innocent_records_of_a_refused_batch_spend_no_retry(world: World, client: str) -> None:
+    """The topic's limit shrinks under the relay: batches are refused whole, their records go again one by one."""
+    relay = world.start(kafka={"client": client, "linger": "50ms"}, limits={"batch": 200})
+    world.wait_sent(world.insert("a0"))  # from here on the topic's limit is known
+    set_topic_config(world.bootstrap, world.topic, "max.message.bytes", "20000")
+    payload = '{"pad": "' + "x" * 900 + '"}'
+    with world.sql() as cursor:
+        cursor.execute("BEGIN")
+        for number in range(200):
+            cursor.execute(
+                "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+                " VALUES (%s, 'order', %s, 'OrderPlaced', %s)",
+                (f"e{number}", f"a{number % 7}", payload),
+            )
+        cursor.execute("COMMIT")
+    world.wait_sent(*(f"e{number}" for number in range(200)))
+    assert world.execute("SELECT COUNT(*) FROM outbox_event WHERE retry_count > 0")[0][0] == 0
+    assert "hold" not in relay.events()
+    Judge(world).check_no_duplicates()
 
 
 def test_an_earlier_due_row_does_not_wait_for_a_later_delayed_one(world: World) -> None:

@@ -13,13 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its way of exporting
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.errors import Hold, RecordRefused
@@ -29,7 +23,7 @@ from cdc_outbox.kafka.topics import record_bytes
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, wait_until
 from cdc_outbox.testing.services.server import Server
-from tests.harness.kafka import read_topic
+from tests.harness.kafka import read_topic, set_topic_config
 
 pytestmark = [
     pytest.mark.parametrize("client", ["confluent", "kafka-python"]),
@@ -130,13 +124,6 @@ def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     )
     assert shown
     return topic
-
-
-def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def record(topic: str, token: int = 0, *, size: int = 100, **fields: object) -> Record:

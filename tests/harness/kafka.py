@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 PATIENCE = 60.0
 """Seconds that a broker may take to answer."""
@@ -103,3 +104,10 @@ def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
         return sorted(seen, key=lambda one: (one.partition, one.offset))
     finally:
         consumer.close()
+
+
+def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(30)

@@ -78,3 +78,17 @@ def test_a_refused_login_is_known_in_both_spellings(name: str) -> None:
 
 def test_a_lost_connection_is_no_refused_login() -> None:
     assert not is_refused_login("_TRANSPORT")
+
+
+@pytest.mark.parametrize("name", ["POLICY_VIOLATION", "UNKNOWN", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "SOMETHING_NEW"])
+def test_what_no_outage_explains_makes_the_record_suspect(name: str) -> None:
+    meaning = outcome(name, "a text")
+    assert isinstance(meaning, Hold) and meaning.suspect == name
+
+
+@pytest.mark.parametrize(
+    "name", ["NOT_ENOUGH_REPLICAS", "_TRANSPORT", "_PURGE_INFLIGHT", "KafkaTimeoutError", "_AUTHENTICATION"]
+)
+def test_an_outage_makes_no_record_suspect(name: str) -> None:
+    meaning = outcome(name, "a text")
+    assert isinstance(meaning, Hold) and not meaning.suspect

@@ -17,8 +17,9 @@ from cdc_outbox.ops.log import Alerts
 from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
-from cdc_outbox.relay.pipeline import Pipeline, Queued
+from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
 from cdc_outbox.relay.retry import RetryPolicy
+from cdc_outbox.relay.suspects import Suspects
 
 TABLE = TableName("shop", "outbox_event")
 
@@ -75,6 +76,7 @@ class Bench:
         self.failure: BaseException | None = None
         self.failed = threading.Event()
         self.metrics = Metrics("test")
+        self.suspects = Suspects()
         kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
         self.pipeline = Pipeline(
             publisher=self.publisher,
@@ -86,6 +88,7 @@ class Bench:
             retries=RetryPolicy((10.0,)),
             metrics=self.metrics,
             alerts=Alerts(self.metrics.alert),
+            suspects=self.suspects,
             batch=100,
             max_record_bytes=1000,
             on_failure=self._fail,
@@ -106,6 +109,17 @@ class Bench:
                 return
             deadline.wait(0.01)
         raise AssertionError("not within 10 s")
+
+    def answer(self, number: int, error: RecordRefused | Hold | None = None) -> None:
+        """What becomes of the record that was sent as the `number`th, from 0."""
+        self.until(lambda: len(self.publisher.sent) > number)
+        self.pipeline.deliver([Delivery(self.publisher.sent[number].token, error, 0)])
+
+    def free(self, *aggregates: str) -> None:
+        """A pass of the poller finds nothing in the way of these, which wait for it."""
+        self.until(lambda: self.ledger.stages()[Stage.WAITING] > 0)
+        number, _ = self.ledger.begin_pass()
+        self.pipeline.submit(Freed(number, [(TABLE, "order", one) for one in aggregates]))
 
     def topics(self) -> list[tuple[str, str]]:
         return [(record.topic, record.token.event.event_id) for record in self.publisher.sent]  # type: ignore[attr-defined]
@@ -155,10 +169,11 @@ def test_an_event_without_retries_left_is_dead_after_its_letter_is_acknowledged(
 def test_a_refused_dead_letter_leaves_the_event_in_its_row(bench: Bench) -> None:
     bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
     bench.read(event(1, max_retries=0))
-    bench.until(lambda: len(bench.publisher.sent) == 1)
     refusal = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
-    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, refusal)])
+    bench.answer(0, refusal)
+    bench.answer(1, refusal)  # sent once more alone, and that too
     bench.until(lambda: bench.ledger.owed == 1)
+    assert bench.topics() == [("dead", "e1")] * 2
     (dead,) = bench.ledger.take_outcomes(10)
     assert dead.stage is Stage.DEAD
     assert dead.error is not None
@@ -210,6 +225,72 @@ def test_a_queued_row_behind_a_refusal_goes_back(bench: Bench) -> None:
 def test_a_late_refusal_is_counted_as_reordering(bench: Bench) -> None:
     bench.read(event(1), event(2))
     bench.until(lambda: len(bench.publisher.sent) == 2)
-    bench.pipeline.deliver([Delivery(bench.publisher.sent[0].token, RecordRefused("INVALID_RECORD"))])
-    bench.until(lambda: bench.ledger.owed == 1)
+    bench.answer(0, RecordRefused("INVALID_RECORD"))
+    bench.answer(1)
+    bench.answer(2, RecordRefused("INVALID_RECORD"))
+    bench.until(lambda: bench.ledger.owed == 2)
     assert b'cdc_outbox_reordered_total{relay="test"} 1.0' in bench.metrics.text()
+
+
+def test_records_of_a_refused_batch_go_again_one_by_one(bench: Bench) -> None:
+    """A refused batch takes innocents along; only what is refused alone spends a retry."""
+    bench.read(event(1), event(2, "b"), event(3, "c"))
+    bench.until(lambda: len(bench.publisher.sent) == 3)
+    refusal = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.pipeline.deliver([Delivery(record.token, refusal, 0) for record in bench.publisher.sent])
+    bench.until(lambda: len(bench.publisher.sent) == 4)
+    bench.read(event(4, "d"))
+    bench.answer(3)
+    bench.answer(4, refusal)
+    bench.answer(5)
+    bench.answer(6)
+    assert [one for _, one in bench.topics()] == ["e1", "e2", "e3", "e1", "e2", "e3", "e4"]
+    bench.until(lambda: bench.ledger.owed == 4)
+    outcomes = {envelope.event.event_id: envelope.stage for envelope in bench.ledger.take_outcomes(10)}
+    assert outcomes == {"e1": Stage.ACKED, "e2": Stage.REFUSED, "e3": Stage.ACKED, "e4": Stage.ACKED}
+
+
+def test_what_goes_again_stays_behind_its_own_predecessor(bench: Bench) -> None:
+    bench.read(event(1), event(2))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    refusal = RecordRefused("INVALID_RECORD")
+    bench.pipeline.deliver([Delivery(record.token, refusal, 0) for record in bench.publisher.sent])
+    bench.answer(2, refusal)
+    bench.until(lambda: bench.ledger.owed == 2)
+    refused, parked = bench.ledger.take_outcomes(10)
+    assert (refused.stage, parked.stage) == (Stage.REFUSED, Stage.PARKING)
+
+
+def test_an_unlisted_error_of_one_record_alone_is_its_own_in_the_end(bench: Bench) -> None:
+    """It goes alone after others to its partition, and only their success tells that the broker is well."""
+    unlisted = Hold("Kafka: POLICY_VIOLATION", reason="kafka", suspect="POLICY_VIOLATION")
+    key = (TABLE, 1, "e1")
+    for _ in range(2):
+        bench.suspects.accuse(key, ("outbox.event.order", 0), alone=True)
+    bench.read(event(1), event(2), event(3, "b"))
+    bench.answer(0)
+    assert bench.topics() == [("outbox.event.order", "e3")]
+    bench.free("a")
+    bench.answer(1, unlisted)
+    bench.until(lambda: bench.ledger.owed == 3)
+    outcomes = {envelope.event.event_id: envelope for envelope in bench.ledger.take_outcomes(10)}
+    assert {one: envelope.stage for one, envelope in outcomes.items()} == {
+        "e1": Stage.REFUSED,
+        "e2": Stage.PARKING,
+        "e3": Stage.ACKED,
+    }
+    assert outcomes["e1"].error is not None
+    assert outcomes["e1"].error.name == "POLICY_VIOLATION"
+    assert not bench.suspects
+
+
+def test_an_unlisted_error_is_a_hold_while_nothing_else_succeeds(bench: Bench) -> None:
+    unlisted = Hold("Kafka: POLICY_VIOLATION", reason="kafka", suspect="POLICY_VIOLATION")
+    for _ in range(5):
+        bench.suspects.accuse((TABLE, 1, "e1"), ("outbox.event.order", 0), alone=True)
+    bench.read(event(1))
+    bench.free("a")
+    bench.answer(0, unlisted)
+    bench.until(bench.failed.is_set)
+    assert bench.failure is unlisted
+    assert bench.ledger.owed == 0
