@@ -39,7 +39,7 @@ _FLUSH = 0.5
 class ConfluentPublisher:
     """See `publisher.Publisher`."""
 
-    def __init__(self, settings: KafkaSettings, on_deliveries: OnDeliveries) -> None:
+    def __init__(self, settings: KafkaSettings, on_deliveries: OnDeliveries, timeout: float) -> None:
         self.name = NAME
         self._settings = settings
         self._on_deliveries = on_deliveries
@@ -50,7 +50,7 @@ class ConfluentPublisher:
         main = self._lane(settings.batch_bytes)
         self._topics = TopicDirectory(settings, Queries(settings, lambda: main.producer))
         try:
-            main.connect()
+            main.connect(timeout)
         except BaseException:
             self.close(START_TIMEOUT)
             raise
@@ -148,8 +148,8 @@ class _Lane:
             raise Hold("Kafka: the publisher is closed", reason="kafka")
         return producer
 
-    def connect(self) -> None:
-        first_metadata(self.producer, self._settings, self._errors)
+    def connect(self, timeout: float) -> None:
+        first_metadata(self.producer, self._settings, self._errors, timeout)
 
     def send(self, record: Record) -> None:
         done, publisher, token, topic = self._done, self._publisher, record.token, record.topic

@@ -184,9 +184,11 @@ def _admin(settings: KafkaSettings, errors: Errors | None = None) -> AdminClient
     return AdminClient({**_connection_options(settings), **settings.options, **ours})
 
 
-def first_metadata(client: Producer | AdminClient, settings: KafkaSettings, errors: Errors) -> Any:
+def first_metadata(
+    client: Producer | AdminClient, settings: KafkaSettings, errors: Errors, timeout: float = START_TIMEOUT
+) -> Any:
     """The cluster's metadata. Raises Hold when nothing answers in time, Refused when the login is not accepted."""
-    deadline = time.monotonic() + START_TIMEOUT
+    deadline = time.monotonic() + timeout
     while True:
         try:
             return client.list_topics(timeout=PROBE)

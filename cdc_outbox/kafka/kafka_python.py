@@ -35,7 +35,7 @@ _GONE = 5.0
 class KafkaPythonPublisher:
     """See `publisher.Publisher`."""
 
-    def __init__(self, settings: KafkaSettings, on_deliveries: OnDeliveries) -> None:
+    def __init__(self, settings: KafkaSettings, on_deliveries: OnDeliveries, timeout: float) -> None:
         self.name = NAME
         self._settings = settings
         self._on_deliveries = on_deliveries
@@ -43,7 +43,7 @@ class KafkaPythonPublisher:
         self._closed = False
         self._done: list[Delivery] = []
         self._gone: dict[str, float] = {}
-        options = producer_options(settings)
+        options = producer_options(settings, timeout)
         self._client = Client(self._hand_over, options)
         self._library_log = LibraryLog(self._library_complains)
         self._producer: Any = None  # its thread runs, and may complain, before its constructor is back

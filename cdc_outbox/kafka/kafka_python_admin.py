@@ -198,13 +198,13 @@ def _check_option(name: str, value: str | float | bool) -> None:
     raise Refused(f"kafka.options.{name} {wrong}", hint="https://kafka-python.readthedocs.io lists the options")
 
 
-def producer_options(settings: KafkaSettings) -> dict[str, Any]:
+def producer_options(settings: KafkaSettings, timeout: float) -> dict[str, Any]:
     return {
         "linger_ms": settings.linger * 1000,
         "batch_size": settings.batch_bytes,
         "compression_type": None if settings.compression == "none" else settings.compression,
         "max_request_size": max(settings.max_record_bytes + _OVERHEAD, _SMALLEST_REQUEST),
-        "bootstrap_timeout_ms": START_TIMEOUT * 1000,
+        "bootstrap_timeout_ms": timeout * 1000,
         "max_block_ms": LOOKUP_TIMEOUT * 1000,
         "metrics_enabled": False,
         "partitioner": Partitioner(),

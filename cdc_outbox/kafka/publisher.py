@@ -82,19 +82,20 @@ class BrokerFacts:
     """auto.create.topics.enable; None when we may not see it."""
 
 
-def make_publisher(settings: KafkaSettings, on_deliveries: OnDeliveries) -> Publisher:
+def make_publisher(settings: KafkaSettings, on_deliveries: OnDeliveries, timeout: float = START_TIMEOUT) -> Publisher:
     """Connect with the chosen client; `auto` is confluent where it is installed.
 
     on_deliveries gets every outcome, in batches, on a thread of the client: it must be quick and must not raise.
-    Raises Hold (reason kafka) when no broker answers within 5 s, Refused for options or a login that are not accepted.
+    Raises Hold (reason kafka) when no broker answers within `timeout` seconds, Refused for options or a login that are
+    not accepted.
     """
     if _client(settings) == "confluent":
         from cdc_outbox.kafka.confluent import ConfluentPublisher  # noqa: PLC0415 - an optional dependency
 
-        return ConfluentPublisher(settings, on_deliveries)
+        return ConfluentPublisher(settings, on_deliveries, timeout)
     from cdc_outbox.kafka.kafka_python import KafkaPythonPublisher  # noqa: PLC0415 - 0.3 s that confluent users save
 
-    return KafkaPythonPublisher(settings, on_deliveries)
+    return KafkaPythonPublisher(settings, on_deliveries, timeout)
 
 
 def describe_broker(settings: KafkaSettings) -> BrokerFacts:

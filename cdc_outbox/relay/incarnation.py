@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cdc_outbox.binlog.reader import BinlogReader
 from cdc_outbox.errors import BinlogLost
-from cdc_outbox.kafka.publisher import make_publisher
+from cdc_outbox.kafka.publisher import START_TIMEOUT, make_publisher
 from cdc_outbox.kafka.routing import Router
 from cdc_outbox.model import Position, TableName
 from cdc_outbox.mysql.checkpoint import (
@@ -120,8 +120,9 @@ class Incarnation:
 
     def begin(self, *, binlog_lost: bool = False) -> None:
         """Recover and start the threads. binlog_lost: the last incarnation could not read on from the checkpoint."""
-        # First of all: while the broker is away nothing else is touched.
-        self._publisher = make_publisher(self._settings.kafka, self._delivered)
+        # First of all: while the broker is away nothing else is touched. Meanwhile nobody pings the lock.
+        patience = min(START_TIMEOUT, self._settings.leadership_timeout / 2)
+        self._publisher = make_publisher(self._settings.kafka, self._delivered, patience)
         self._leadership.ping()  # that may have taken long
         session = self._session()
         tables = self._tables(session)
@@ -175,10 +176,7 @@ class Incarnation:
                 self.recovered = self._recovered(session, position, bootstrap=was_reset)
         except BinlogLost as lost:
             if settings.binlog.on_purged == "stop":
-                raise BinlogLost(
-                    f'{lost.message}; binlog.on_purged is "stop"',
-                    hint="cdc-outbox checkpoint reset --to now, then start: a sweep finds what is pending",
-                ) from None
+                raise
             self._alerts.alert(
                 "binlog_lost",
                 f"{lost.message}; everything pending is swept by SQL, then reading goes on from now",
@@ -208,6 +206,7 @@ class Incarnation:
             fence,
             tables,
             self.ledger,
+            lease=lease,
             claim_rows=settings.outbox.claim == "row",
             check_until=recovered.boundary,
             session_lifetime=settings.leadership_timeout,

@@ -6,17 +6,23 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from pymysql.err import MySQLError
 
 from cdc_outbox.model import Aggregate, Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence
-from cdc_outbox.mysql.outbox_table import OutboxTable, Row, RowStatus
+from cdc_outbox.mysql.outbox_table import Lock, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight
 
+if TYPE_CHECKING:
+    from cdc_outbox.mysql.leadership import Lease
+
 TRIES = 10
 """Times that a claim which met a deadlock or a lock wait is tried again."""
+
+_T = TypeVar("_T")
 
 
 class Intake:
@@ -33,6 +39,7 @@ class Intake:
         tables: Mapping[TableName, OutboxTable],
         ledger: InFlight,
         *,
+        lease: Lease,
         claim_rows: bool,
         check_until: Position,
         session_lifetime: float,
@@ -46,6 +53,7 @@ class Intake:
         self._fence = fence
         self._tables = tables
         self._ledger = ledger
+        self._lease = lease
         self._claim_rows = claim_rows
         self._check_until: Position | None = check_until
 
@@ -207,9 +215,22 @@ class Intake:
             rows = self._tables[table].statuses(self._session, ids)
             missing = [id for id in ids if id not in rows]
             if missing:
-                rows.update(self._tables[table].statuses(self._session, missing, "LOCK IN SHARE MODE"))
+                rows.update(self._once_committed(self._tables[table].statuses, missing))
             found[table] = rows
         return found
+
+    def _once_committed(
+        self, read: Callable[[Session, Sequence[int], Lock], dict[int, _T]], ids: list[int]
+    ) -> dict[int, _T]:
+        """A locking read of rows that the binlog shows before their transaction has let go of them, which takes as long
+        as a semi-synchronous replica does."""
+        while True:
+            try:
+                return read(self._session, ids, "LOCK IN SHARE MODE")
+            except MySQLError as error:
+                if not is_retriable(error):
+                    raise
+                self._lease.check()
 
     def _complete(self, envelopes: Iterable[Envelope]) -> None:
         """Take the final values of these rows from the table; what is gone stays incomplete."""
@@ -218,7 +239,7 @@ class Intake:
             rows = self._tables[table].fetch(self._session, ids)
             missing = [id for id in ids if id not in rows]
             if missing:
-                rows.update(self._tables[table].fetch(self._session, missing, "LOCK IN SHARE MODE"))
+                rows.update(self._once_committed(self._tables[table].fetch, missing))
             for envelope in part:
                 row = rows.get(envelope.event.id)
                 if row is not None and row.event_id == envelope.event.event_id:

@@ -165,12 +165,16 @@ class Supervisor:
             log_event(logger, logging.WARNING, "leadership_lost", str(known))
         elif isinstance(known, BinlogLost):
             if self._settings.binlog.on_purged == "stop":
-                raise known
+                raise BinlogLost(
+                    f'{known.message}; binlog.on_purged is "stop"',
+                    hint="cdc-outbox checkpoint reset --to now, then start: a sweep finds what is pending",
+                )
             self._binlog_lost = True
         elif isinstance(known, Hold):
             self._hold(known.reason, str(known))
             if known.reason == "kafka":
-                with contextlib.suppress(MySQLError, OSError, LeadershipLost):
+                with contextlib.suppress(MySQLError, OSError, Hold):
+                    self._leadership.ping()  # nobody has, for as long as Kafka was waited for
                     report_before_leading(self._leadership.session, self._settings.name, "holding", str(known))
             else:
                 # The name may lead to another server by now: everything is opened anew, the lock session first.
@@ -205,11 +209,12 @@ class Supervisor:
         self._metrics.hold(reason, True)
         self._last_error = why
 
-    def _flowing(self) -> None:
-        for reason in self._holds:
+    def _flowing(self, *, but: str = "") -> None:
+        """All holds are over but this one."""
+        for reason in self._holds - {but}:
             self._metrics.hold(reason, False)
             log_event(logger, logging.INFO, "recovered", f"{reason} is back; events flow again", reason=reason)
-        self._holds.clear()
+            self._holds.discard(reason)
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -279,7 +284,7 @@ class Supervisor:
         self._state = "standby"
         held = self._leadership.acquire(self._stopping, self._on_standby)
         if held:
-            self._flowing()
+            self._flowing(but="kafka")
         return held
 
     def _on_standby(self, holder: int) -> None:

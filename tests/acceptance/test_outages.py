@@ -174,6 +174,44 @@ def test_without_gtids_file_and_offset_are_the_position(
     assert "sweep_done" not in relay.events(), "the position was followed"
 
 
+def test_gtids_switched_on_under_a_position_by_file(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
+    """The position keeps the kind it began with, and what the binlog does not show is found all the same."""
+    server = make_mysql(gtid_mode="OFF", enforce_gtid_consistency="ON")
+    world = make_world(mysql=server.endpoint)
+    relay = world.start()
+    world.wait_sent(world.insert("a1"))
+    for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
+        world.execute(f"SET GLOBAL gtid_mode = {mode}")
+    with world.sql() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute(
+            "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+            " VALUES ('hidden', 'order', 'a2', 'OrderPlaced', '{}')"
+        )
+        cursor.execute("SET SESSION sql_log_bin = 1")
+    world.wait_sent(world.insert("a3"), "hidden")
+    assert relay.running
+
+
+def test_a_short_lease_is_kept_while_kafka_is_away(make_world: Callable[..., World], make_kafka: MakeKafka) -> None:
+    broker = make_kafka()
+    world = make_world(kafka=broker.endpoint)
+    relay = world.start(kafka={"client": "kafka-python"}, leadership_timeout="3s")
+    broker.kill()
+    world.insert("a1")
+    relay.wait_for("hold")
+    words = set()
+
+    def tried_often() -> bool:
+        words.add(world.execute("SELECT updated_at FROM cdc_outbox_checkpoint")[0][0])
+        return len(words) > 6
+
+    wait_until(tried_often, "it looks for Kafka again and again")
+    assert "leadership_lost" not in relay.events()
+    assert relay.events().count("hold") == 1
+    assert "recovered" not in relay.events()
+
+
 def test_a_purged_binlog_is_swept_over(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
     server = make_mysql()
     world = make_world(mysql=server.endpoint)

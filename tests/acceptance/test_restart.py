@@ -173,6 +173,35 @@ def test_on_purged_stop_is_obeyed(world: World) -> None:
     world.wait_sent(world.insert("a2"))
 
 
+def test_a_position_that_stays_another_servers_stays_refused(world: World) -> None:
+    """By file and offset the server may well have the place; the first refusal must not make it its own."""
+    config = world.config(binlog={"on_purged": "stop"})
+    relay = world.start(config)
+    world.wait_sent(world.insert("a1"))
+    assert relay.stop() == 0
+    file, offset = world.execute("SHOW BINARY LOG STATUS")[0][:2]
+    world.execute(
+        "UPDATE cdc_outbox_checkpoint SET gtid_set = NULL, binlog_file = %s, binlog_pos = %s,"
+        " server_uuid = '3e11fa47-71ca-11e1-9e33-c80aa9429562'",
+        file,
+        offset,
+    )
+    for _ in range(2):
+        assert world.start(config, wait_for=None).wait() == 3
+
+
+def test_a_position_that_is_no_gtid_set_is_refused(world: World) -> None:
+    config = world.config()
+    relay = world.start(config)
+    world.wait_sent(world.insert("a1"))
+    assert relay.stop() == 0
+    world.execute("UPDATE cdc_outbox_checkpoint SET gtid_set = 'rubbish'")
+    relay = world.start(config, wait_for=None)
+    assert relay.wait() == 2
+    assert "UPDATE cdc_outbox_checkpoint SET gtid_set = NULL" in relay.log
+    assert "Traceback" not in relay.log
+
+
 def test_a_reset_keeps_the_order_of_what_is_pending(world: World) -> None:
     config = world.config()
     relay = world.start(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from cdc_outbox.model import Event, Position, Status, TableName, Transaction
 from cdc_outbox.mysql.checkpoint import Fence, raise_epoch, read_checkpoint
 from cdc_outbox.mysql.outbox_table import OutboxTable
 from cdc_outbox.mysql.queries import query
-from cdc_outbox.mysql.session import Session
+from cdc_outbox.mysql.session import LOCK_WAIT, Session
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.budget import Budget
@@ -40,6 +41,25 @@ def session(settings: Settings) -> Iterator[Session]:
 @pytest.fixture
 def table(world: World) -> OutboxTable:
     return OutboxTable(TableName(world.database, "outbox_event"))
+
+
+class AlwaysLeader:
+    """A lease that does not end while a test runs."""
+
+    def check(self) -> None: ...
+
+
+def intake(settings: Settings, fence: Fence, table: OutboxTable, ledger: InFlight, *, check_until: Position) -> Intake:
+    return Intake(
+        lambda: Session(settings.mysql, lifetime=60),
+        fence,
+        {table.name: table},
+        ledger,
+        lease=AlwaysLeader(),  # type: ignore[arg-type]
+        claim_rows=True,
+        check_until=check_until,
+        session_lifetime=60,
+    )
 
 
 def row_of(world: World, event_id: str) -> tuple[int, str]:
@@ -160,29 +180,43 @@ def test_a_claim_that_comes_short_takes_exactly_what_is_pending(
     world.execute("UPDATE outbox_event SET status = 1 WHERE event_id = %s", ids[2])
     ledger = InFlight(Position())
     envelopes = ledger.admit([Transaction(events, ("binlog.000001", 100))])
-    intake = Intake(
-        lambda: Session(settings.mysql, lifetime=60),
-        fence,
-        {table.name: table},
-        ledger,
-        claim_rows=True,
-        check_until=Position("binlog.000001", 4),
-        session_lifetime=60,
-    )
+    found = intake(settings, fence, table, ledger, check_until=Position("binlog.000001", 4))
     try:
-        go, dropped = intake.claim(envelopes)
+        go, dropped = found.claim(envelopes)
     finally:
-        intake.close()
+        found.close()
     assert [e.event.event_id for e in dropped] == ids[:3]
     assert [(e.event.event_id, e.sending) for e in go] == [(ids[3], False), (ids[4], True)]
     assert ledger.blocks(events[3]) is not None
     assert world.statuses() == {ids[1]: 2, ids[2]: 1, ids[3]: 0, ids[4]: 1}
 
 
-class AlwaysLeader:
-    """A lease that does not end while a test runs."""
-
-    def check(self) -> None: ...
+def test_a_row_that_the_binlog_shows_before_its_commit_is_waited_for(
+    world: World, settings: Settings, table: OutboxTable
+) -> None:
+    """As under semi-synchronous replication; the replica may take longer than a lock wait lasts."""
+    fence = Fence(settings.name, 1, "me")
+    connection = world.connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+            " VALUES ('shown', 'order', 'a1', 'OrderPlaced', '{}')"
+        )
+        row_id = cursor.lastrowid
+    ledger = InFlight(Position("binlog.000001", 4))
+    shown = ledger.admit(
+        [Transaction([Event(table.name, row_id, "shown", "order", "a1", "OrderPlaced", b"{}")], ("binlog.000001", 100))]
+    )
+    found = intake(settings, fence, table, ledger, check_until=Position("binlog.000001", 200))
+    committing = threading.Timer(LOCK_WAIT + 0.5, connection.commit)
+    committing.start()
+    try:
+        go, dropped = found.sift(shown)
+    finally:
+        committing.join()
+        found.close()
+        connection.close()
+    assert (go, dropped) == (shown, [])
 
 
 def settler(settings: Settings, fence: Fence, table: OutboxTable, ledger: InFlight, alerts: Alerts) -> Settler:

@@ -217,6 +217,15 @@ def test_without_ordering_nothing_is_blocked() -> None:
     assert book.blocks(event(2)) is None
 
 
+def test_without_ordering_too_what_waits_in_memory_is_found_again() -> None:
+    book = InFlight(Position(), ordered=False)
+    (envelope,) = book.admit([transaction(1, event(1))])
+    book.wait(envelope)
+    number, quiet = book.begin_pass()
+    assert quiet == [envelope.event.aggregate]
+    assert book.release(envelope.event.aggregate, number) == [envelope]
+
+
 def test_other_traffic_behind_an_event_in_flight_takes_no_room() -> None:
     book = ledger()
     (one,) = book.admit([transaction(1, event(1))])

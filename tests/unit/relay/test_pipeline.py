@@ -294,3 +294,20 @@ def test_an_unlisted_error_is_a_hold_while_nothing_else_succeeds(bench: Bench) -
     bench.until(bench.failed.is_set)
     assert bench.failure is unlisted
     assert bench.ledger.owed == 0
+
+
+def test_a_dump_without_room_for_long_is_closed_and_goes_on_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dump that is not read pins the primary's binlog files."""
+    monkeypatch.setattr("cdc_outbox.relay.pipeline.LONG_HOLD", 0.05)
+    closed = threading.Event()
+    bench.pipeline.close_dump = closed.set
+    bench.budget.add(bench.budget.max_events, 0)
+    reader = threading.Thread(target=bench.read, args=(event(1),))
+    reader.start()
+    assert closed.wait(10)
+    assert bench.publisher.sent == []
+    bench.budget.give_back(bench.budget.max_events, 0)
+    reader.join(10)
+    bench.until(lambda: len(bench.publisher.sent) == 1)

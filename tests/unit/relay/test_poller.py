@@ -1,0 +1,54 @@
+"""What the poller decides without asking a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc_outbox.model import Position
+from cdc_outbox.relay.budget import Budget
+from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.poller import RESERVE, Poller
+from tests.unit.relay.test_pipeline import event
+
+EVENTS, BYTES = 1000, 1 << 20
+
+
+@pytest.fixture
+def ledger() -> InFlight:
+    return InFlight(Position())
+
+
+@pytest.fixture
+def budget() -> Budget:
+    return Budget(EVENTS, BYTES)
+
+
+@pytest.fixture
+def poller(ledger: InFlight, budget: Budget) -> Poller:
+    nothing: dict[str, object] = dict.fromkeys(
+        ("session", "fence", "tables", "lease", "metrics", "alerts", "submit", "on_swept", "on_failure")
+    )
+    return Poller(
+        **nothing,  # type: ignore[arg-type]
+        ledger=ledger,
+        budget=budget,
+        batch=EVENTS,
+        poll_interval=1.0,
+        sending_timeout=300.0,
+        ping_every=3.0,
+        watermark=Position(),
+        bootstrap=False,
+    )
+
+
+def test_a_tail_that_fills_the_budget_leaves_the_poller_its_share(
+    poller: Poller, ledger: InFlight, budget: Budget
+) -> None:
+    budget.add(EVENTS, BYTES)
+    assert poller._room() == (EVENTS // RESERVE, BYTES // RESERVE)
+    ledger.queue([event(1)], lambda _: True)
+    assert poller._room() is None  # its share is in use
+
+
+def test_with_room_for_all_it_takes_a_batch(poller: Poller) -> None:
+    assert poller._room() == (EVENTS, BYTES)
