@@ -242,8 +242,8 @@ class LimitSettings(_Section):
     """Their bytes; a single larger event travels alone."""
     batch: Annotated[int, Field(ge=1, le=5000), NUMBER] = 2000
     """Rows settled by one SQL transaction."""
-    max_rate: Annotated[None, later()] = None
-    """Not supported yet."""
+    max_rate: Annotated[float, Field(gt=0, le=1_000_000), NUMBER] | None = None
+    """Events published a second at most, retries included; null: as fast as it goes."""
     shutdown_timeout: Annotated[Seconds, between("0s", "1h")] = 30.0
     """How long a stop waits for what is in flight."""
 

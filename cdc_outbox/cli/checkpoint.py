@@ -38,6 +38,7 @@ def show(ctx: typer.Context) -> None:
     typer.echo(f"server     {row.server_uuid}")
     typer.echo(f"epoch      {row.epoch}")
     typer.echo(f"state      {row.state or 'unknown'}")
+    typer.echo(f"paused     {'yes, until `cdc-outbox resume`' if row.paused else 'no'}")
     typer.echo(f"updated    {row.updated_at}")
     if row.last_error:
         typer.echo(f"last error {row.last_error}")

@@ -31,6 +31,7 @@ class Checkpoint:
     position: Position | None
     state: str | None
     last_error: str | None
+    paused: bool
     schema_version: int
     updated_at: datetime
 
@@ -71,7 +72,7 @@ def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
     row = session.row(query("checkpoint_read"), (name,))
     if row is None:
         return None
-    epoch, owner, uuid, file, offset, gtids, state, last_error, version, updated = row
+    epoch, owner, uuid, file, offset, gtids, state, last_error, paused, version, updated = row
     position = None
     if gtids is not None or file:
         try:
@@ -82,7 +83,7 @@ def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
                 hint=f"UPDATE cdc_outbox_checkpoint SET gtid_set = NULL, binlog_file = NULL WHERE name = '{name}'; "
                 "the next start sweeps everything pending",
             ) from None
-    return Checkpoint(epoch, owner, uuid, position, state, last_error, version, updated)
+    return Checkpoint(epoch, owner, uuid, position, state, last_error, bool(paused), version, updated)
 
 
 def raise_epoch(session: Session, name: str, owner: str) -> Fence:
@@ -98,6 +99,16 @@ def raise_epoch(session: Session, name: str, owner: str) -> Fence:
 def report_before_leading(session: Session, name: str, state: str, last_error: str) -> None:
     """Leave a word for `status` while the lock is held and no epoch was raised yet."""
     session.execute(query("state_of_the_lock_holder"), (state, last_error[:512], name))
+
+
+def set_paused(session: Session, name: str, paused: bool) -> None:
+    """Have the relay publish nothing, or publish again. Kept until it is said otherwise, whoever leads."""
+    session.execute(query("pause"), (name, int(paused)))
+
+
+def is_paused(session: Session, name: str) -> bool:
+    row = session.row("SELECT paused FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0", (name,))
+    return row is not None and bool(row[0])
 
 
 def set_position(session: Session, settings: Settings, position: Position, *, state: str = "stopped") -> None:

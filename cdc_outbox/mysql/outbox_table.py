@@ -136,11 +136,11 @@ class OutboxTable:
         )
         return [candidate for candidate in self._candidates(session, sql) if candidate.event.parked]
 
-    def due_or_stuck(self, session: Session) -> tuple[bool, bool, bool]:
-        """(a retry is due, something parked is due, something is at 1): the idle question."""
-        row = session.row(self._query("poll"))
+    def due_or_stuck(self, session: Session, relay: str) -> tuple[bool, bool, bool, bool]:
+        """(a retry is due, something parked is due, something is at 1, the relay is paused): the idle question."""
+        row = session.row(self._query("poll"), (relay,))
         assert row is not None
-        return bool(row[0]), bool(row[1]), bool(row[2])
+        return bool(row[0]), bool(row[1]), bool(row[2]), bool(row[3])
 
     def failed_aggregates(self, session: Session) -> list[Aggregate]:
         """Aggregates with a row whose time has not come."""

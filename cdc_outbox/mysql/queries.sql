@@ -4,7 +4,7 @@
 -- with as many ids as rows of one status the optimizer takes idx_status_next_retry and locks ranges under the writers.
 
 -- checkpoint_read --
-SELECT epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, state, last_error, schema_version, updated_at
+SELECT epoch, owner, server_uuid, binlog_file, binlog_pos, gtid_set, state, last_error, paused, schema_version, updated_at
 FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0
 
 -- checkpoint_create --
@@ -42,6 +42,11 @@ INSERT INTO cdc_outbox_checkpoint
 VALUES (%s, 0, 1, '', @@server_uuid, %s, %s, %s, %s, NOW(6))
 ON DUPLICATE KEY UPDATE epoch = epoch + 1, owner = '', server_uuid = @@server_uuid, binlog_file = VALUES(binlog_file),
   binlog_pos = VALUES(binlog_pos), gtid_set = VALUES(gtid_set), state = VALUES(state), updated_at = NOW(6)
+
+-- pause --
+INSERT INTO cdc_outbox_checkpoint (name, shard, epoch, owner, server_uuid, paused, updated_at)
+VALUES (%s, 0, 0, '', @@server_uuid, %s, NOW(6))
+ON DUPLICATE KEY UPDATE paused = VALUES(paused), updated_at = NOW(6)
 
 -- lock_try --
 SELECT GET_LOCK(%s, %s)
@@ -107,11 +112,12 @@ UPDATE {table} FORCE INDEX (PRIMARY) SET status = 1, next_retry_at = NULL
 WHERE (id, event_id) IN ({rows}) AND status IN (0, 3) AND next_retry_at IS NOT NULL
 
 -- poll --
--- what an idle relay asks: anything due, parked, or at 1?
+-- what an idle relay asks: anything due, parked, or at 1? has a person paused it?
 SELECT
   EXISTS (SELECT 1 FROM {table} WHERE status = 3 AND next_retry_at <= NOW()),
   EXISTS (SELECT 1 FROM {table} WHERE status = 0 AND next_retry_at <= NOW()),
-  EXISTS (SELECT 1 FROM {table} WHERE status = 1)
+  EXISTS (SELECT 1 FROM {table} WHERE status = 1),
+  (SELECT paused FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0)
 
 -- failed_aggregates --
 -- aggregates that wait for a retry that is not due yet, or for a delayed event

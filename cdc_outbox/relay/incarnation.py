@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Leadership
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.suspects import Suspects
 
 logger = logging.getLogger(__name__)
@@ -94,11 +95,13 @@ class Incarnation:
         metrics: Metrics,
         alerts: Alerts,
         suspects: Suspects,
+        brake: Brake,
         server_id: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """server_id: what the reader calls itself to MySQL."""
         self._suspects = suspects
+        self._brake = brake
         self._server_id = server_id
         self._settings = settings
         self._leadership = leadership
@@ -165,6 +168,7 @@ class Incarnation:
                 for table in tables.values():
                     table.release_sending(session)
             checkpoint = read_checkpoint(session, settings.name)
+            self._brake.paused = checkpoint is not None and checkpoint.paused
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
         position = checkpoint.position if checkpoint is not None else None
         was_reset = checkpoint is not None and checkpoint.state == RESET
@@ -222,6 +226,7 @@ class Incarnation:
             metrics=self._metrics,
             alerts=self._alerts,
             suspects=self._suspects,
+            brake=self._brake,
             batch=settings.limits.batch,
             max_record_bytes=settings.kafka.max_record_bytes,
             on_failure=self._on_failure,
@@ -247,6 +252,7 @@ class Incarnation:
             tables=tables,
             ledger=self.ledger,
             budget=self.budget,
+            brake=self._brake,
             lease=lease,
             metrics=self._metrics,
             alerts=self._alerts,
@@ -314,8 +320,12 @@ class Incarnation:
         self.budget.close()
 
     def drained(self) -> bool:
-        """Everything read is settled, but for what waits in memory behind a blocked aggregate."""
-        return self.budget.events <= self.ledger.stages()[Stage.WAITING]
+        """Everything read is settled, but for what waits in memory behind a blocked aggregate; while paused, everything
+        that was handed over."""
+        stages = self.ledger.stages()
+        if self._brake.paused:
+            return not any(count for stage, count in stages.items() if stage >= Stage.HANDED)
+        return self.budget.events <= stages[Stage.WAITING]
 
     def purge(self) -> None:
         """Leadership is gone: drop what the client has not sent yet. First of all, from any thread."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Lease
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
     from cdc_outbox.relay.intake import Intake
     from cdc_outbox.relay.retry import RetryPolicy
@@ -92,6 +93,7 @@ class Pipeline(Worker):
         metrics: Metrics,
         alerts: Alerts,
         suspects: Suspects,
+        brake: Brake,
         batch: int,
         max_record_bytes: int,
         on_failure: Callable[[BaseException], None],
@@ -112,6 +114,7 @@ class Pipeline(Worker):
         self._metrics = metrics
         self._alerts = alerts
         self._suspects = suspects
+        self._brake = brake
         self._batch = batch
         self._max_record_bytes = max_record_bytes
         self.close_dump: Callable[[], None] = lambda: None
@@ -154,16 +157,21 @@ class Pipeline(Worker):
     def _relay(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
-                self._take(self._inbox.get(timeout=BARRIER_WAKE if self._tail and not self._line else WAKE))
+                self._take(self._inbox.get(timeout=self._patience()))
                 for _ in range(MESSAGES):  # whatever has come meanwhile makes one batch
                     self._take(self._inbox.get_nowait())
             self._lease.check()
-            if self._line:
+            if self._line and self._brake.room:
                 self._serve_line()
-            while self._found and not self._line:
+            while self._found and not self._line and self._brake.room:
                 self._serve(self._found.popleft())
-            if self._tail and not self._line:
+            if self._tail:
                 self._advance()
+
+    def _patience(self) -> float:
+        """Seconds until the next look when no message comes: what waits for a barrier or for the rate has none."""
+        waits = (self._tail and not self._line) or (self._found and not self._brake.paused)
+        return BARRIER_WAKE if waits else WAKE
 
     def _take(self, message: Read | Delivered | Queued | Freed | None) -> None:
         match message:
@@ -189,12 +197,12 @@ class Pipeline(Worker):
 
     def _advance(self) -> None:
         """Admit what the reader brought, up to a barrier: before it everything in flight is settled first."""
-        while self._tail and not self._line:
+        while self._tail and not self._line and (room := min(self._batch, self._brake.room)):
             if self._tail[0].barrier is not None and not self._ledger.idle():
                 return
             transactions = [self._tail.popleft()]
             events = len(transactions[0].events)
-            while self._tail and self._tail[0].barrier is None and events < self._batch:
+            while self._tail and self._tail[0].barrier is None and events < room:
                 events += len(self._tail[0].events)
                 transactions.append(self._tail.popleft())
             read = [event for transaction in transactions for event in transaction.events]
@@ -241,8 +249,12 @@ class Pipeline(Worker):
         for envelope in envelopes:
             if not wary or not self._in_line(envelope):
                 self._send_unless_blocked(envelope, handed)
-        if handed:
-            self._ledger.hand(handed, time.monotonic())
+        self._hand(handed)
+
+    def _hand(self, envelopes: list[Envelope]) -> None:
+        if envelopes:
+            self._ledger.hand(envelopes, time.monotonic())
+            self._brake.spend(len(envelopes))
 
     def _send_unless_blocked(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """The rule is checked again: what the poller queued, too, may have been overtaken by a refusal meanwhile."""
@@ -290,7 +302,7 @@ class Pipeline(Worker):
         elif first.alone:
             handed: list[Envelope] = []
             self._send_unless_blocked(first, handed)
-            self._ledger.hand(handed, time.monotonic())
+            self._hand(handed)
         else:
             behind, self._line = self._line, deque()
             self._publish([first, *behind])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pymysql.err import MySQLError
 
 from cdc_outbox.model import Aggregate, Event, Position, Status, TableName
-from cdc_outbox.mysql.checkpoint import Fence, purged_gtids, retention_left, server_position
+from cdc_outbox.mysql.checkpoint import Fence, is_paused, purged_gtids, retention_left, server_position
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Lease
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Poller(Worker):
         tables: Mapping[TableName, OutboxTable],
         ledger: InFlight,
         budget: Budget,
+        brake: Brake,
         lease: Lease,
         metrics: Metrics,
         alerts: Alerts,
@@ -87,6 +89,7 @@ class Poller(Worker):
         self._tables = tables
         self._ledger = ledger
         self._budget = budget
+        self._brake = brake
         self._lease = lease
         self._metrics = metrics
         self._alerts = alerts
@@ -149,7 +152,7 @@ class Poller(Worker):
             self._looked_at = time.monotonic()
         later: set[Aggregate] = set()
         for table in self._tables.values():
-            retry, parked, sending = table.due_or_stuck(self._session)
+            retry, parked, sending, self._brake.paused = table.due_or_stuck(self._session, self._fence.name)
             if self._ledger.blocked or retry or parked:
                 later.update(table.failed_aggregates(self._session))
             if retry or parked:
@@ -217,12 +220,13 @@ class Poller(Worker):
             raise
 
     def _room(self) -> tuple[int, int] | None:
-        """(rows, bytes) that may be taken now; a tail that fills the budget leaves the poller its share."""
+        """(rows, bytes) that may be taken now; a tail that fills the budget leaves the poller its share. None: none."""
         events, size = self._budget.free()
         if not self._ledger.held_by_poller:
             events = max(events, self._budget.max_events // RESERVE)
             size = max(size, self._budget.max_bytes // RESERVE)
-        return (min(events, self._batch), size) if events > 0 and size > 0 else None
+        events = min(events, self._batch, self._brake.room)
+        return (events, size) if events > 0 and size > 0 else None
 
     def _queue(self, table: OutboxTable, candidates: Sequence[Candidate]) -> list[Envelope]:
         """Of these rows those whose earlier rows are all sent, dead or handed over, entered in the ledger."""
@@ -428,11 +432,11 @@ class Poller(Worker):
                 self._pause(WAIT_FOR_LOCKS)
 
     def _pause(self, seconds: float) -> None:
-        """A short wait among many: the server must hear of us now and then."""
+        """A short wait among many: now and then the server must hear of us, and we of a person's `resume`."""
         self._stop.wait(seconds)
-        if time.monotonic() - self._pinged_at >= self._ping_every:
+        if time.monotonic() - self._pinged_at >= min(self._ping_every, self._poll_interval):
             self._pinged_at = time.monotonic()
-            self._session.ping()
+            self._brake.paused = is_paused(self._session, self._fence.name)
 
     def _wait_for_commits(self, table: OutboxTable) -> None:
         """A position by file and offset may lie behind rows that no SELECT shows yet: they are waited for.

@@ -44,6 +44,8 @@ def read_status(settings: Settings, *, full: bool) -> dict[str, Any]:
 def _state(checkpoint: Checkpoint | None, owner: int | None) -> str:
     if owner is None:
         return "stopped"
+    if checkpoint is not None and checkpoint.paused:
+        return "paused"
     state = checkpoint.state if checkpoint is not None else None
     return state if state in {"leader", "holding", "paused"} else "recovering"
 

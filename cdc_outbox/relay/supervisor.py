@@ -41,6 +41,7 @@ from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.backoff import Backoff
+from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.incarnation import Incarnation
 from cdc_outbox.relay.suspects import Suspects
 
@@ -70,6 +71,7 @@ class Supervisor:
         self._alerts = Alerts(self._metrics.alert)
         self._backoff = Backoff(0.1, 1.0)
         self._suspects = Suspects()
+        self._brake = Brake(settings.limits.max_rate)
         self._bugs = 0
         self._has_led = False
         self._pinged_at = 0.0
@@ -247,6 +249,7 @@ class Supervisor:
             metrics=self._metrics,
             alerts=self._alerts,
             suspects=self._suspects,
+            brake=self._brake,
             server_id=self._server_id,
             on_failure=self._on_failure,
         )
@@ -361,12 +364,23 @@ class Supervisor:
             self._hold("kafka", trouble)
         elif self._holds:
             self._flowing()
-        state = "holding" if self._holds else "leader"
+        state = "paused" if self._brake.paused else "holding" if self._holds else "leader"
+        if (state == "paused") != (self._state == "paused"):
+            self._tell_of_pause()
+        self._state = state
         if state != incarnation.reported:
             self._report(incarnation, state)
         if ledger.settled:
             self._bugs = 0
             self._backoff.reset()
+
+    def _tell_of_pause(self) -> None:
+        paused = self._brake.paused
+        self._metrics.hold("paused", paused)
+        event, line = ("paused", "Paused by a person: nothing is published until `cdc-outbox resume`")
+        if not paused:
+            event, line = ("resumed", "Resumed by a person; events flow again")
+        log_event(logger, logging.WARNING if paused else logging.INFO, event, line)
 
     def _report(self, incarnation: Incarnation, state: str) -> None:
         """Leave the state in the checkpoint row; where that is locked for long, at the next look."""

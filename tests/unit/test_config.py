@@ -207,7 +207,6 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
         ("binlog: {checkpoint_store: file}", "binlog.checkpoint_store: file"),
         ("binlog: {checkpoint_file: /tmp/x}", "binlog.checkpoint_file:"),
         ("binlog: {source: {host: x}}", "binlog.source:"),
-        ("limits: {max_rate: 100}", "limits.max_rate:"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_not_ignored(tmp_path: Path, addition: str, key: str) -> None:
@@ -420,7 +419,7 @@ def test_the_example_has_every_key_at_its_default() -> None:
     given = {"name": written["name"], "kafka": {"bootstrap_servers": written["kafka"]["bootstrap_servers"]}}
     given["mysql"] = {key: written["mysql"][key] for key in ("user", "database")} | {"password": "x"}
     assert settings == Settings.model_validate(given)
-    later = {"binlog.checkpoint_file", "binlog.source", "kafka.timestamp_max_age", "limits.max_rate"}
+    later = {"binlog.checkpoint_file", "binlog.source", "kafka.timestamp_max_age"}
     inside = {"kafka.create_topics.partitions", "kafka.create_topics.replication_factor"}
     keys = {dotted(path) for path, kind in setting_kinds(Settings).items() if kind != "section"}
     assert leaves(written) - {"kafka.create_topics"} == keys - later - inside

@@ -15,6 +15,7 @@ from cdc_outbox.model import Event, Position, TableName, Transaction
 from cdc_outbox.mysql.leadership import Lease
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
@@ -77,6 +78,7 @@ class Bench:
         self.failed = threading.Event()
         self.metrics = Metrics("test")
         self.suspects = Suspects()
+        self.brake = Brake(None)
         kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
         self.pipeline = Pipeline(
             publisher=self.publisher,
@@ -89,6 +91,7 @@ class Bench:
             metrics=self.metrics,
             alerts=Alerts(self.metrics.alert),
             suspects=self.suspects,
+            brake=self.brake,
             batch=100,
             max_record_bytes=1000,
             on_failure=self._fail,
@@ -311,3 +314,17 @@ def test_a_dump_without_room_for_long_is_closed_and_goes_on_later(
     bench.budget.give_back(bench.budget.max_events, 0)
     reader.join(10)
     bench.until(lambda: len(bench.publisher.sent) == 1)
+
+
+def test_while_paused_nothing_goes_out_and_what_is_out_is_settled(bench: Bench) -> None:
+    bench.read(event(1))
+    bench.until(lambda: len(bench.publisher.sent) == 1)
+    bench.brake.paused = True
+    bench.read(event(2))
+    queued = bench.ledger.queue([event(3, "b")], lambda _: True)
+    bench.pipeline.submit(Queued(queued))
+    bench.answer(0)
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert len(bench.publisher.sent) == 1
+    bench.brake.paused = False
+    bench.until(lambda: len(bench.publisher.sent) == 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_outbox.model import Position
+from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.poller import RESERVE, Poller
@@ -24,7 +25,12 @@ def budget() -> Budget:
 
 
 @pytest.fixture
-def poller(ledger: InFlight, budget: Budget) -> Poller:
+def brake() -> Brake:
+    return Brake(None)
+
+
+@pytest.fixture
+def poller(ledger: InFlight, budget: Budget, brake: Brake) -> Poller:
     nothing: dict[str, object] = dict.fromkeys(
         ("session", "fence", "tables", "lease", "metrics", "alerts", "submit", "on_swept", "on_failure")
     )
@@ -32,6 +38,7 @@ def poller(ledger: InFlight, budget: Budget) -> Poller:
         **nothing,  # type: ignore[arg-type]
         ledger=ledger,
         budget=budget,
+        brake=brake,
         batch=EVENTS,
         poll_interval=1.0,
         sending_timeout=300.0,
@@ -52,3 +59,8 @@ def test_a_tail_that_fills_the_budget_leaves_the_poller_its_share(
 
 def test_with_room_for_all_it_takes_a_batch(poller: Poller) -> None:
     assert poller._room() == (EVENTS, BYTES)
+
+
+def test_while_paused_it_takes_nothing(poller: Poller, brake: Brake) -> None:
+    brake.paused = True
+    assert poller._room() is None
