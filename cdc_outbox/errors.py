@@ -8,6 +8,10 @@ CdcOutboxError
 │   ├── Fenced         another relay raised the epoch
 │   └── LeadershipLost the lease ran out or the lock is no longer ours
 ├── RecordRefused      one record that can never be sent as it is: a retry is spent
+├── ApplicationError   raised into an application that uses this package
+│   ├── EventRefused       an event that cannot be written as it is
+│   ├── NotInTransaction   an event was to be written outside a transaction
+│   └── NoWorkerId         the lease of a Snowflake worker id cannot be had, or kept
 └── Stopped            a stage was asked to stop while it waited
 """
 
@@ -88,3 +92,22 @@ class RecordRefused(CdcOutboxError):
 
 class Stopped(CdcOutboxError):
     """The stage was asked to stop while it waited."""
+
+
+class ApplicationError(CdcOutboxError):
+    """Raised into an application. Its text has the hint in it: nobody else would print that."""
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+class EventRefused(ApplicationError, ValueError):
+    """The event cannot be written as it is; nothing was sent to the database."""
+
+
+class NotInTransaction(ApplicationError):
+    """The event was to be written outside a transaction."""
+
+
+class NoWorkerId(ApplicationError):
+    """No Snowflake id can be given: the lease of a worker id cannot be had, or kept."""

@@ -23,6 +23,9 @@ def init(
         bool, typer.Option("--print", help="Print the SQL and the grants, connect to nothing.")
     ] = False,
     comments: Annotated[Comments, typer.Option("--comments", help="Language of the columns' comments.")] = Comments.zh,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Also cdc_outbox_worker, for applications that make Snowflake ids.")
+    ] = False,
 ) -> None:
     """Create what is missing of the outbox and checkpoint tables."""
     from cdc_outbox.mysql import schema
@@ -30,10 +33,10 @@ def init(
 
     settings = ctx.obj.settings()
     if print_only:
-        typer.echo(schema.script(settings, comments.value), nl=False)
+        typer.echo(schema.script(settings, comments.value, workers=workers), nl=False)
         return
     with command_session(settings) as session:
-        created = schema.create(session, settings, comments.value)
+        created = schema.create(session, settings, comments.value, workers=workers)
     for table in created:
         typer.echo(f"created {table}")
     if not created:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OUTBOX = "outbox_event"
 CHECKPOINT = "cdc_outbox_checkpoint"
 PROCESSED = "processed_event"
+WORKER = "cdc_outbox_worker"
 
 Comments = Literal["zh", "en"]
 
@@ -83,18 +84,25 @@ def checkpoint_table(settings: Settings) -> TableName:
     return TableName(settings.mysql.database, CHECKPOINT)
 
 
-def statements(settings: Settings, comments: Comments = "zh", consumer: bool = False) -> list[Statement]:
-    """Everything `init` makes: the outbox tables, the checkpoint table, for consumers processed_event."""
+def statements(
+    settings: Settings, comments: Comments = "zh", consumer: bool = False, workers: bool = False
+) -> list[Statement]:
+    """Everything `init` makes: the outbox tables, the checkpoint table, for consumers processed_event.
+
+    workers: cdc_outbox_worker as well, from which applications lease Snowflake worker ids.
+    """
     wanted = [(OUTBOX, table) for table in settings.table_names]
     wanted.append((CHECKPOINT, checkpoint_table(settings)))
     if consumer:
         wanted.append((PROCESSED, TableName(settings.mysql.database, PROCESSED)))
+    if workers:
+        wanted.append((WORKER, TableName(settings.mysql.database, WORKER)))
     return [Statement(table, ddl(file, table, comments)) for file, table in wanted]
 
 
-def missing(session: Session, settings: Settings, consumer: bool = False) -> list[TableName]:
+def missing(session: Session, settings: Settings, consumer: bool = False, workers: bool = False) -> list[TableName]:
     """The tables of `statements` that do not exist, or that this user may not see."""
-    tables = [statement.object for statement in statements(settings, consumer=consumer)]
+    tables = [statement.object for statement in statements(settings, consumer=consumer, workers=workers)]
     pairs = ", ".join(["(%s, %s)"] * len(tables))
     found = session.query(
         f"SELECT table_schema, table_name FROM information_schema.tables WHERE (table_schema, table_name) IN ({pairs})",
@@ -105,15 +113,17 @@ def missing(session: Session, settings: Settings, consumer: bool = False) -> lis
     return [table for table in tables if (table.database.lower(), table.name.lower()) not in there]
 
 
-def create(session: Session, settings: Settings, comments: Comments = "zh", consumer: bool = False) -> list[str]:
+def create(
+    session: Session, settings: Settings, comments: Comments = "zh", consumer: bool = False, workers: bool = False
+) -> list[str]:
     """Create what is missing and return the names of the new tables; what exists is not touched.
 
     Raises Refused where the database is not there or the user may not create tables, Hold when MySQL is away.
     """
     created: list[str] = []
     try:
-        absent = missing(session, settings, consumer)
-        for statement in statements(settings, comments, consumer):
+        absent = missing(session, settings, consumer, workers)
+        for statement in statements(settings, comments, consumer, workers):
             if statement.object in absent:
                 _create(session, settings, statement)
                 created.append(str(statement.object))
@@ -200,9 +210,9 @@ def grants_script(settings: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def script(settings: Settings, comments: Comments = "zh", consumer: bool = False) -> str:
+def script(settings: Settings, comments: Comments = "zh", consumer: bool = False, workers: bool = False) -> str:
     """What `init --print` shows: the tables and the account, to be run by an administrator."""
-    tables = [f"{statement.sql};\n" for statement in statements(settings, comments, consumer)]
+    tables = [f"{statement.sql};\n" for statement in statements(settings, comments, consumer, workers)]
     return "\n".join([*tables, grants_script(settings)])
 
 

@@ -12,7 +12,7 @@ from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
 
 REPOSITORY = Path(__file__).parents[2]
-FILES = ("outbox_event", "cdc_outbox_checkpoint", "processed_event", "archive")
+FILES = ("outbox_event", "cdc_outbox_checkpoint", "processed_event", "archive", "cdc_outbox_worker")
 
 
 def settings(*tables: str, user: str = "relay") -> Settings:

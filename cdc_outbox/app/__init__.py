@@ -1,0 +1,1 @@
+"""The application's side of the outbox. Imports no Kafka client, no binlog library, no ORM."""
