@@ -13,6 +13,7 @@ from pathlib import Path
 import pymysql
 from confluent_kafka import KafkaException
 
+from bench import application
 from bench.drain import drain_backlog
 from bench.failure import BenchFailed
 from bench.figures import DEFAULT_SIDE, POLLING, QUICK_FLOORS, Drain, Latency, Results, below_floor, goals
@@ -35,9 +36,12 @@ _DRAINED, _DRAINED_QUICKLY, _MEMORY_BACKLOG, _WARMING = 200_000, 20_000, 1_000_0
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _options(arguments)
+    of_application = arguments[:1] == [application.NAME]
+    options = None if of_application else _options(arguments)
     try:
         with interrupted_by_signals():
+            if options is None:
+                return application.main(arguments[1:])
             return _bench(options, shlex.join(["scripts/bench", *arguments]))
     except (BenchFailed, Unavailable, pymysql.MySQLError, KafkaException) as error:
         _say(f"\nNo figures: {error}")
@@ -94,7 +98,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="scripts/bench",
         description="Measure the relay, with its settings at their defaults, beside a plain polling relay.",
         epilog="Exit: 0 measured · 1 with --quick: below a floor · 2 no figures. The MySQL and Kafka that are used must"
-        " have nothing else to do; while a backlog is written, MySQL's commits do not wait for the disk.",
+        " have nothing else to do; while a backlog is written, MySQL's commits do not wait for the disk."
+        f" `scripts/bench {application.NAME}` measures Outbox.add and event ids.",
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
     parser.add_argument("--events", type=_positive, metavar="N", help="backlog (default: 200000; memory: 1000000)")
