@@ -9,12 +9,17 @@ Bytes are taken as latin-1 characters on the way: escaping touches ASCII alone, 
 nothing is decoded and encoded again for each string.
 
 Containers recur in the same shapes, for which json_shapes generates writers.
+
+accelerator.c is the same in C: what is changed here is changed there.
 """
+
+# ruff: noqa: PLR0917  (called for each value: keywords would cost)
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from json.encoder import encode_basestring as quote
 from struct import Struct
 from struct import error as StructError
@@ -40,6 +45,9 @@ from cdc_outbox.binlog.json_shapes import (
 from cdc_outbox.binlog.packed import decimal_text, packed_datetime_text, packed_time_text
 
 OPAQUE = 15
+DEEPEST = 100
+"""Levels of containers that the server can store, and print."""
+
 _SHORTEST_THAT_DIFFERS = len("1234567890123456.0")
 _LITERALS = ("null", "true", "false")
 _int16 = Struct("<h").unpack_from
@@ -64,14 +72,17 @@ def json_text(value: bytes) -> bytes:
     if not value:
         return b"null"  # the server reads an empty column (INSERT IGNORE makes them) as the null literal
     try:
-        text, _ = _value(value, value.decode("latin-1"), value[0], 1, len(value))
-    except (IndexError, StructError, RecursionError, ValueError) as error:
+        text, _ = _value(value, value.decode("latin-1"), value[0], 1, len(value), DEEPEST)
+    except (IndexError, StructError, ValueError) as error:
         raise MalformedJson(f"binary JSON cannot be read: {error}") from error
     return text.encode("latin-1")
 
 
-def _value(b: bytes, s: str, kind: int, at: int, limit: int) -> tuple[str, int]:
-    """Text and end of the value that begins at `at` and may reach up to `limit`. b and s are the same bytes."""
+def _value(b: bytes, s: str, kind: int, at: int, limit: int, levels: int) -> tuple[str, int]:
+    """Text and end of the value that begins at `at` and may reach up to `limit`, with at most `levels` of containers.
+
+    b and s are the same bytes.
+    """
     if kind == STRING:
         start, end = _length(b, at)
         text = quote(s[start:end])
@@ -87,11 +98,11 @@ def _value(b: bytes, s: str, kind: int, at: int, limit: int) -> tuple[str, int]:
         if end > limit:
             raise MalformedJson("a container reaches out of its parent")
         if kind == SMALL_OBJECT:
-            text = _object(b, s, at, end)
+            text = _object(b, s, at, end, levels)
         elif kind == SMALL_ARRAY:
-            text = _array(b, s, at, end)
+            text = _array(b, s, at, end, levels)
         else:
-            text = _container(b, s, kind, at, end)
+            text = _container(b, s, kind, at, end, levels)
     elif kind == OPAQUE:
         start, end = _length(b, at + 1)
         text = _opaque(b[at], b[start:end])
@@ -148,6 +159,14 @@ _SCALARS: dict[int, tuple[Callable[[bytes, int], tuple[float, ...]], int, Callab
 }
 
 
+def opaque_text(field_type: int, content: bytes) -> bytes:
+    """`_opaque` for accelerator.c. Raises MalformedJson."""
+    try:
+        return _opaque(field_type, content).encode("ascii")
+    except (IndexError, StructError, ValueError) as error:
+        raise MalformedJson(f"binary JSON cannot be read: {error}") from error
+
+
 def _opaque(field_type: int, content: bytes) -> str:
     """A value that came from an SQL type without a JSON counterpart."""
     if field_type == FIELD_TYPE.NEWDECIMAL:
@@ -184,76 +203,112 @@ _SMALL = _Layout(2, {LITERAL, INT16, UINT16})
 _LARGE = _Layout(4, {LITERAL, INT16, UINT16, INT32, UINT32})
 
 
-def _container(b: bytes, s: str, kind: int, at: int, end: int) -> str:
+_JOINED = 1000
+"""Elements whose texts are joined before there are more: a number's text takes 60 bytes alone, 6 in a joined one."""
+
+
+def _container(b: bytes, s: str, kind: int, at: int, end: int, levels: int) -> str:
     """Any object or array; end is its own, checked by the caller."""
+    if not levels:
+        raise MalformedJson("it is nested too deep")
     layout = _LARGE if kind & 1 else _SMALL
     is_object = kind <= LARGE_OBJECT
     (count,) = layout.number(b, at)
     keys = at + layout.head
     values = keys + (count * layout.key.size if is_object else 0)
-    floor = values + count * layout.value.size
-    if floor > end:
+    after = values + count * layout.value.size
+    if after > end:
         raise MalformedJson("a container is smaller than its own entries")
-    names: list[str] = []
-    if is_object:
-        for offset, size in layout.key.iter_unpack(b[keys:values]):
-            start = at + offset
-            if start < floor or start + size > end:
-                raise MalformedJson("a key lies outside of its object")
-            floor = start + size
-            names.append(quote(s[start:floor]))
+    floor = after
+    names: Iterator[str] = repeat("")
+    if is_object and count:
+        offset, size = layout.key.unpack_from(b, values - layout.key.size)
+        floor = at + offset + size  # values lie behind the last key
+        names = _names(s, layout.key.iter_unpack(b[keys:values]), at, after, end)
+    done: list[str] = []
     texts: list[str] = []
     inlined = layout.inlined
     place = values + 1
-    for value_kind, offset in layout.value.iter_unpack(b[values : values + count * layout.value.size]):
+    for name, (value_kind, offset) in zip(names, layout.value.iter_unpack(b[values:after]), strict=False):
         if value_kind in inlined:
-            text, _ = _value(b, s, value_kind, place, end)
+            text, _ = _value(b, s, value_kind, place, end, levels - 1)
         else:
             start = at + offset
             if start < floor:
                 raise MalformedJson("a value overlaps its neighbour")
-            text, floor = _value(b, s, value_kind, start, end)
-        texts.append(text)
+            text, floor = _value(b, s, value_kind, start, end, levels - 1)
+        texts.append(name + text)
+        if len(texts) == _JOINED:
+            done.append(", ".join(texts))
+            texts.clear()
         place += layout.value.size
-    if not is_object:
-        return f"[{', '.join(texts)}]"
-    return f"{{{', '.join([f'{name}: {text}' for name, text in zip(names, texts, strict=True)])}}}"
+    if texts:
+        done.append(", ".join(texts))
+    return f"{{{', '.join(done)}}}" if is_object else f"[{', '.join(done)}]"
+
+
+def _names(s: str, entries: Iterable[tuple[int, int]], at: int, floor: int, end: int) -> Iterator[str]:
+    """`"key": ` for each key entry of the object that reaches from `at` to `end`; no key lies before `floor`."""
+    for offset, size in entries:
+        start = at + offset
+        if start < floor or start + size > end:
+            raise MalformedJson("a key lies outside of its object")
+        floor = start + size
+        yield quote(s[start:floor]) + ": "
 
 
 _LARGEST_SHAPE = 64
 """Containers with more elements are seldom of a fixed shape."""
 
 
-def _object(b: bytes, s: str, at: int, end: int) -> str:
+def _object(b: bytes, s: str, at: int, end: int, levels: int) -> str:
     """A small object, by the writer of its shape where there is one."""
+    if not levels:
+        raise MalformedJson("it is nested too deep")
     count = b[at] | b[at + 1] << 8
     values = at + 4 + 4 * count
     after = values + 3 * count
     if not 0 < count <= _LARGEST_SHAPE or after > end:
-        return _container(b, s, SMALL_OBJECT, at, end)
+        return _container(b, s, SMALL_OBJECT, at, end, levels)
     offset, size = _key_entry(b, values - 4)
     shape = b[at + 4 : values] + b[values:after:3] + b[after : at + offset + size]
     writer = _objects.writer_of(shape)
     if writer is not None:
-        return writer(b, s, at, end)
-    text = _container(b, s, SMALL_OBJECT, at, end)
+        return writer(b, s, at, end, levels - 1)
+    text = _container(b, s, SMALL_OBJECT, at, end, levels)
     _objects.note(shape, b[values:after:3], b[at + 4 : values], b[after : at + offset + size])
     return text
 
 
-def _array(b: bytes, s: str, at: int, end: int) -> str:
+def _array(b: bytes, s: str, at: int, end: int, levels: int) -> str:
     """A small array, likewise; its shape is its value types."""
+    if not levels:
+        raise MalformedJson("it is nested too deep")
     count = b[at] | b[at + 1] << 8
     after = at + 4 + 3 * count
     if not 0 < count <= _LARGEST_SHAPE or after > end:
-        return _container(b, s, SMALL_ARRAY, at, end)
+        return _container(b, s, SMALL_ARRAY, at, end, levels)
     kinds = b[at + 4 : after : 3]
     writer = _arrays.writer_of(kinds)
     if writer is not None:
-        return writer(b, s, at, end)
-    text = _container(b, s, SMALL_ARRAY, at, end)
+        return writer(b, s, at, end, levels - 1)
+    text = _container(b, s, SMALL_ARRAY, at, end, levels)
     _arrays.note(kinds, kinds)
     return text
+
+
+def _long_string(b: bytes, at: int, floor: int) -> tuple[int, int]:
+    """Start and end of a string whose length, which begins before `at`, has more bytes than one."""
+    if at <= floor:
+        raise MalformedJson("a value overlaps its neighbour")
+    return _length(b, at - 1)
+
+
+def _later_value(b: bytes, s: str, kind: int, at: int, floor: int, limit: int, levels: int) -> tuple[str, int]:
+    """`_value`, looking first: where values overlap the work would double with each level."""
+    if at < floor:
+        raise MalformedJson("a value overlaps its neighbour")
+    return _value(b, s, kind, at, limit, levels)
 
 
 _NAMES = {
@@ -262,13 +317,13 @@ _NAMES = {
     "double_text": double_text,
     "int32": _int32,
     "int64": _int64,
-    "length": _length,
+    "later_value": _later_value,
     "literals": _LITERALS,
+    "long_string": _long_string,
     "quote": quote,
     "uint16": _uint16,
     "uint32": _uint32,
     "uint64": _uint64,
-    "value": _value,
     "write_array": _array,
     "write_object": _object,
 }
