@@ -35,7 +35,8 @@ find_python() {
 
 private_environment() {
     local stamp=$environment/cdc-outbox.stamp wanted
-    wanted="$repository $(cksum <"$repository/pyproject.toml")"
+    # The compiled decoder is made anew with its source.
+    wanted="$repository $(cat "$repository/pyproject.toml" "$repository"/cdc_outbox/binlog/*.c | cksum)"
     if [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && _recent_enough "$environment/bin/python"; then
         python=$environment/bin/python
         return
@@ -60,5 +61,10 @@ private_environment() {
         say "The installation failed; pip's reason is above. Run this again when it is put right."
         exit 2
     fi
+    "$python" - <<'END' >&2
+from cdc_outbox.binlog.accelerator import decoder
+if decoder().kind == "pure":
+    print(f"The binlog's JSON is read in pure Python, the same but slower: {decoder().why}")
+END
     printf '%s' "$wanted" >"$stamp"
 }

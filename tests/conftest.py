@@ -8,16 +8,20 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pymysql
 import pytest
 
+from cdc_outbox.binlog.accelerator import MODULE, PURE, decoder
+from cdc_outbox.binlog.json_text import json_text
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.child import interrupted_by_signals
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
 from cdc_outbox.testing.services.options import Options
 from cdc_outbox.testing.services.server import Server
+from tests.harness.accelerator import accelerator
 from tests.harness.world import World
 
 MakeMySQL = Callable[..., Server[MySQLEndpoint]]
@@ -51,6 +55,45 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         lines = "\n".join(f"  {pid}: {command}" for pid, command in leftovers)
         print(f"\nERROR: tests left these processes running (ended now):\n{lines}", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The compiled decoder, built from these sources."""
+    return accelerator(tmp_path_factory.mktemp("accelerator"))
+
+
+@pytest.fixture(scope="module", params=["pure", "compiled"])
+def each_decoder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs what uses it twice: with the pure decoder and with the compiled one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "pure":
+            patch.setenv(PURE, "1")
+        else:
+            patch.delenv(PURE, raising=False)
+            patch.setitem(sys.modules, MODULE, request.getfixturevalue("compiled"))
+        assert decoder().kind == request.param
+        yield
+
+
+@pytest.fixture(scope="module")
+def both_decoders(compiled: ModuleType) -> Iterator[None]:
+    """What is read from the binlog is read by the compiled decoder and by the pure one, which must agree.
+
+    For tests whose time goes into writing what is read.
+    """
+
+    def read_by_both(value: bytes) -> bytes:
+        text: bytes = compiled.json_text(value)
+        assert text == json_text(value)
+        return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(PURE, raising=False)
+        both = SimpleNamespace(SOURCE_CRC=compiled.SOURCE_CRC, json_text=read_by_both)
+        patch.setitem(sys.modules, MODULE, both)
+        assert decoder().json_text is read_by_both
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from struct import error as StructError
 
 from pymysqlreplication.constants import FIELD_TYPE
 
+from cdc_outbox.binlog.accelerator import JsonText, decoder
 from cdc_outbox.binlog.events import length_encoded
-from cdc_outbox.binlog.json_text import json_text
 from cdc_outbox.binlog.packed import datetime_text, decimal_size
 from cdc_outbox.binlog.table_map import INTEGERS, VECTOR, Column, TableMap
 from cdc_outbox.model import Event, TableName
@@ -76,6 +76,7 @@ class RowDecoder:
         self.table = table_map.table
         self._columns = table_map.columns
         self._extra = tuple(extra_columns)
+        self._json_text = decoder().json_text
         self._loops: dict[bytes, dict[bytes, _RowLoop]] = {}
         by_name = {column.name: column for column in self._columns}
         for column in self._columns:
@@ -107,7 +108,7 @@ class RowDecoder:
                 nulls = event[at : at + null_bytes]
                 rows = loops.get(nulls)
                 if rows is None:
-                    source = _RowLoopSource(self.table, self._extra, nulls)
+                    source = _RowLoopSource(self.table, self._extra, nulls, self._json_text)
                     rows = loops[nulls] = source.build(self._columns, image)
                 at = rows(event, at, end, committed_at, add)
         except (IndexError, StructError) as error:
@@ -155,7 +156,7 @@ class _RowLoopSource:
     It returns where it stopped: at `end`, or at a row with another null pattern.
     """
 
-    def __init__(self, table: TableName, extra: Sequence[str], nulls: bytes) -> None:
+    def __init__(self, table: TableName, extra: Sequence[str], nulls: bytes, json_text: JsonText) -> None:
         self._extra = extra
         self._nulls = nulls
         self._lines: list[str] = []

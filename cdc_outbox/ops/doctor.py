@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.config_values import TOPIC_FIELDS
 from cdc_outbox.errors import Hold, Refused
 from cdc_outbox.kafka.publisher import BrokerFacts, describe_broker
@@ -21,7 +22,7 @@ DEADLINE = 4.8
 
 
 def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
-    """All findings: MySQL's, then the broker's. What has not answered within `deadline` seconds is a finding too."""
+    """All findings: MySQL's, the broker's, our own. What has not answered within `deadline` seconds is one too."""
     ends = time.monotonic() + deadline
     mysql = _Look(lambda: examine_mysql(settings))
     broker = _Look(lambda: _examine_broker(settings.kafka))
@@ -29,7 +30,15 @@ def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
     return [
         *(mysql.findings(ends) or [unreachable(settings, late)]),
         *(broker.findings(ends) or [_broker_unreachable(settings.kafka, late)]),
+        _decoder(),
     ]
+
+
+def _decoder() -> Finding:
+    kind, _, why = decoder()
+    if kind == "compiled":
+        return Finding("decoder", "ok", "the binlog's JSON is read by the compiled module")
+    return Finding("decoder", "ok", f"the binlog's JSON is read in pure Python: {why}", "the same results for more CPU")
 
 
 class _Look:

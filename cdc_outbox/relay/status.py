@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left
 from cdc_outbox.mysql.leadership import lock_owner
 from cdc_outbox.mysql.outbox_table import Counts, OutboxTable
@@ -36,7 +37,7 @@ def read_status(settings: Settings, *, full: bool) -> dict[str, Any]:
             if checkpoint is not None and owner is not None and checkpoint.state == "holding"
             else [],
             "binlog_retention_left_seconds": retention_left(session, lag),
-            "decoder": "pure",
+            "decoder": decoder().kind,
             "last_error": checkpoint.last_error if checkpoint is not None else None,
         }
 

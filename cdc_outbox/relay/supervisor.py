@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pymysql.err import MySQLError
 
 from cdc_outbox import __version__
+from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.errors import (
     EXIT_BUG,
     EXIT_CLEAN,
@@ -93,6 +94,7 @@ class Supervisor:
                 "starting",
                 f"cdc-outbox {__version__}, relay {self._settings.name!r}",
                 pid=os.getpid(),
+                decoder=decoder().kind,
             )
             if http is not None:
                 http.start()

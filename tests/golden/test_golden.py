@@ -9,6 +9,8 @@ import pytest
 from cdc_outbox.model import Position
 from tests.golden.replay import FOLDER, assemble, described, extra_columns, recorded
 
+pytestmark = pytest.mark.usefixtures("each_decoder")
+
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.sql")))
 def test_recorded_events(name: str) -> None:

@@ -14,6 +14,8 @@ import pytest
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import Database, Tail
 
+pytestmark = pytest.mark.usefixtures("both_decoders")
+
 
 @pytest.fixture
 def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
@@ -91,9 +93,14 @@ def document(rng: random.Random, depth: int = 0) -> object:
 
 def test_documents(outbox: Database, rng: random.Random) -> None:
     start = outbox.position()
+    outbox.connection.begin()
     for i in range(300):
         value = json.dumps(document(rng), ensure_ascii=rng.random() < 0.5)
         outbox.execute(INSERT.format("%s"), (f"e{i}", value))
+        if i % 20 == 0:
+            outbox.connection.commit()
+            outbox.connection.begin()
+    outbox.connection.commit()
     with Tail(outbox, start) as tail:
         tail.wait_for_events(300)
     compare(outbox, tail)

@@ -11,6 +11,8 @@ from cdc_outbox.model import TableName
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import TABLE, Database, Tail
 
+pytestmark = pytest.mark.usefixtures("both_decoders")
+
 
 @pytest.fixture
 def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from cdc_outbox.binlog.accelerator import MODULE, PURE
 from cdc_outbox.config import Settings
 from cdc_outbox.errors import Hold, Refused
 from cdc_outbox.kafka.publisher import BrokerFacts
@@ -69,6 +72,16 @@ def test_a_missing_topic_is_told_with_the_command_that_makes_it() -> None:
     assert findings["kafka-dead-letter-topic"].level == "warning"
 
 
+def test_the_decoder_is_told(monkeypatch: pytest.MonkeyPatch, compiled: ModuleType) -> None:
+    monkeypatch.setattr(doctor, "examine_mysql", lambda _: [])
+    monkeypatch.setattr(doctor, "describe_broker", lambda _: FACTS)
+    monkeypatch.setitem(sys.modules, MODULE, compiled)
+    monkeypatch.setenv(PURE, "0")
+    assert "compiled" in doctor.examine(settings())[-1].found
+    monkeypatch.setenv(PURE, "1")
+    assert f"pure Python: {PURE} is set" in doctor.examine(settings())[-1].found
+
+
 def test_what_hangs_is_a_finding_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
 
@@ -85,6 +98,7 @@ def test_what_hangs_is_a_finding_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(one.check, one.level, one.heals) for one in findings] == [
         ("mysql-reachable", "error", True),
         ("kafka-reachable", "error", True),
+        ("decoder", "ok", False),
     ]
 
 
@@ -103,7 +117,7 @@ def test_a_broker_that_cannot_be_asked(
 
     monkeypatch.setattr(doctor, "examine_mysql", lambda _: [Finding("log-bin", "ok", "log_bin = ON")])
     monkeypatch.setattr(doctor, "describe_broker", refuse)
-    (_, finding) = doctor.examine(settings())
+    (_, finding, _) = doctor.examine(settings())
     assert (finding.check, finding.level, finding.heals) == (check, "error", heals)
 
 

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_outbox.binlog.json_text import MalformedJson, double_text, json_text
+from cdc_outbox.binlog.accelerator import decoder
+from cdc_outbox.binlog.json_text import MalformedJson, double_text
 from tests.unit.binlog.binary_json import encoded, variable_length
+
+pytestmark = pytest.mark.usefixtures("each_decoder")
 
 SIGHTS = 20
 """More than it takes until a writer is generated for a shape."""
+
+
+def json_text(binary: bytes) -> bytes:
+    return decoder().json_text(binary)
 
 
 def mysql_text(value: Any) -> str:
@@ -179,12 +186,37 @@ def test_elements_that_share_their_bytes_are_malformed() -> None:
         json_text(b"\x02" + content)
 
 
+@pytest.mark.parametrize("innermost", [[], [1], {}, {"a": 1}, [1.5, "x" * 200, {"b": []}]])
+def test_the_server_stores_a_hundred_levels_and_so_many_are_read(innermost: object) -> None:
+    below = 2 if isinstance(innermost, list) and len(innermost) == 3 else 0
+    value: Any = innermost
+    for _ in range(100 - 1 - below):
+        value = [value]
+    for _ in range(SIGHTS):
+        assert json_text(encoded(value)) == mysql_text(value).encode()
+        with pytest.raises(MalformedJson):
+            json_text(encoded([value]))
+
+
 def test_nesting_without_end_is_malformed() -> None:
     content = b""
     for _ in range(5000):
         content = struct.pack("<HHBH", 1, 7 + len(content), 2, 7) + content
     with pytest.raises(MalformedJson):
         json_text(b"\x02" + content)
+
+
+@pytest.mark.parametrize("size", [1, 200])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_string_must_not_begin_in_what_is_before_it(size: int, warm: bool) -> None:
+    """By one byte: that a string begins with its length must not hide it."""
+    binary = bytearray(encoded([2.5, "x" * size]))
+    (offset,) = struct.unpack_from("<H", binary, 1 + 4 + 3 + 1)
+    for _ in range(SIGHTS if warm else 0):
+        json_text(bytes(binary))
+    struct.pack_into("<H", binary, 1 + 4 + 3 + 1, offset - 1)
+    with pytest.raises(MalformedJson):
+        json_text(bytes(binary))
 
 
 @pytest.mark.parametrize("binary", [b"\x0d", b"\x0e\0\0", b"\x04\x03", b"\xff", b"\x0c\xff\xff\xff\xff\xff\xff\x01"])

@@ -1,0 +1,402 @@
+/* MySQL's binary JSON -> the text of CAST(value AS CHAR): the compiled twin of json_text.py.
+ *
+ * json_text.py is the reference. Both give the same bytes and refuse the same values; the layout and the reasons of the
+ * checks are told there. Values that came from SQL types are rare and are left to its opaque_text().
+ *
+ * Positions count from the first byte of the value and are 64 bits wide: sums of the 32-bit numbers that stand in it
+ * cannot overflow. Every read is checked against the end of what it belongs to, which lies inside of the value.
+ *
+ * SOURCE_CRC, the crc32() of this file, is given by scripts/build_accelerator.py: accelerator.py uses no other one's.
+ */
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY, LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE,
+       STRING, OPAQUE = 15 };
+
+#define DEEPEST 100
+
+/* What json_text.py owns: the error, and the text of values of SQL types. */
+typedef struct {
+    PyObject *malformed;
+    PyObject *opaque_text;
+} State;
+
+/* The value that is read, and its text so far. Small texts need no allocation but that of the result. */
+typedef struct {
+    State *state;
+    const uint8_t *bytes;
+    char *text;
+    size_t used, size;
+    char small[2048];
+} Work;
+
+/* -- the text ------------------------------------------------------------------------------------------------------ */
+
+static int grow(Work *work, size_t more)
+{
+    size_t size = work->used + more + work->size / 2;
+    char *text = work->text == work->small ? PyMem_Malloc(size) : PyMem_Realloc(work->text, size);
+    if (text == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (work->text == work->small)
+        memcpy(text, work->small, work->used);
+    work->text = text;
+    work->size = size;
+    return 0;
+}
+
+static int put(Work *work, const void *bytes, size_t count)
+{
+    if (count > work->size - work->used && grow(work, count) < 0)
+        return -1;
+    memcpy(work->text + work->used, bytes, count);
+    work->used += count;
+    return 0;
+}
+
+/* For each byte 0 where it stands for itself, else the letter of its escape; u: by its number. */
+static const char ESCAPES[256] = {
+    'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'b', 't', 'n', 'u', 'f', 'r', 'u', 'u',
+    'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u',
+    ['"'] = '"', ['\\'] = '\\',
+};
+
+static int put_string(Work *work, const uint8_t *from, size_t count)
+{
+    const uint8_t *end = from + count;
+    if (put(work, "\"", 1) < 0)
+        return -1;
+    for (;;) {
+        const uint8_t *plain = from;
+        while (from < end && !ESCAPES[*from])
+            from++;
+        if (put(work, plain, (size_t)(from - plain)) < 0)
+            return -1;
+        if (from == end)
+            return put(work, "\"", 1);
+        char escape[6] = {'\\', ESCAPES[*from], '0', '0', (char)('0' + (*from >> 4)), "0123456789abcdef"[*from & 15]};
+        if (put(work, escape, escape[1] == 'u' ? 6 : 2) < 0)
+            return -1;
+        from++;
+    }
+}
+
+static int put_integer(Work *work, uint64_t magnitude, int negative)
+{
+    char digits[21], *first = digits + sizeof digits;
+    do
+        *--first = (char)('0' + magnitude % 10);
+    while (magnitude /= 10);
+    if (negative)
+        *--first = '-';
+    return put(work, first, (size_t)(digits + sizeof digits - first));
+}
+
+static int put_signed(Work *work, int64_t number)
+{
+    return put_integer(work, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+}
+
+/* double_text() of json_text.py: `shortest` is what repr() gives, at most 24 characters. */
+static int put_shortest(Work *work, const char *shortest)
+{
+    char all[32], out[48];
+    size_t count = 0, length = 0;
+    int point = -1;
+    const char *c = shortest;
+
+    if (strlen(shortest) < sizeof "1234567890123456.0" - 1 && strchr(shortest, 'e') == NULL)
+        return put(work, shortest, strlen(shortest));
+    if (*c == '-')
+        out[length++] = *c++;
+    for (; *c && *c != 'e' && count < sizeof all; c++) {
+        if (*c == '.')
+            point = (int)count;
+        else
+            all[count++] = *c;
+    }
+    if (point < 0)
+        point = (int)count;
+    if (*c == 'e')
+        point += atoi(c + 1);
+    const char *digits = all;
+    while (count > 1 && *digits == '0') {
+        digits++, count--, point--;
+    }
+    while (count > 1 && digits[count - 1] == '0')
+        count--;
+
+    if (point < -14 || (point > 15 && (int)count <= point)) {
+        out[length++] = digits[0];
+        if (count > 1) {
+            out[length++] = '.';
+            memcpy(out + length, digits + 1, count - 1);
+            length += count - 1;
+        }
+        length += (size_t)PyOS_snprintf(out + length, sizeof out - length, "e%d", point - 1);
+        return put(work, out, length);
+    }
+    if (point <= 0) {
+        memcpy(out + length, "0.00000000000000", (size_t)(2 - point));
+        length += (size_t)(2 - point);
+        memcpy(out + length, digits, count);
+        return put(work, out, length + count);
+    }
+    for (int i = 0; i < point; i++)
+        out[length++] = i < (int)count ? digits[i] : '0';
+    out[length++] = '.';
+    if ((int)count <= point)
+        out[length++] = '0';
+    else
+        for (int i = point; i < (int)count; i++)
+            out[length++] = digits[i];
+    return put(work, out, length);
+}
+
+static int put_double(Work *work, double number)
+{
+    char *shortest = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+    if (shortest == NULL)
+        return -1;
+    int failed = put_shortest(work, shortest);
+    PyMem_Free(shortest);
+    return failed;
+}
+
+/* -- the value ----------------------------------------------------------------------------------------------------- */
+
+static int malformed(Work *work, const char *what)
+{
+    PyErr_Format(work->state->malformed, "binary JSON cannot be read: %s", what);
+    return -1;
+}
+
+/* An unsigned number of 1 to 8 bytes, low byte first. */
+static uint64_t number_at(const uint8_t *bytes, int size)
+{
+    uint64_t number = 0;
+    while (size--)
+        number = number << 8 | bytes[size];
+    return number;
+}
+
+/* The variable-length length at *at, below limit; *at moves behind it, *end behind what it counts. */
+static int read_length(Work *work, uint64_t *at, uint64_t limit, uint64_t *end)
+{
+    uint64_t size = 0;
+    for (int shift = 0; shift <= 28; shift += 7) {
+        if (*at >= limit)
+            return malformed(work, "a length reaches out of its container");
+        uint8_t byte = work->bytes[(*at)++];
+        size |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *end = *at + size;
+            return *end > limit ? malformed(work, "a value reaches out of its container") : 0;
+        }
+    }
+    return malformed(work, "a length is longer than 5 bytes");
+}
+
+static int put_opaque(Work *work, uint64_t at, uint64_t limit, uint64_t *end)
+{
+    uint64_t start = at + 1;
+    if (read_length(work, &start, limit, end) < 0)
+        return -1;
+    PyObject *text = PyObject_CallFunction(work->state->opaque_text, "iy#", (int)work->bytes[at],
+                                           (const char *)work->bytes + start, (Py_ssize_t)(*end - start));
+    char *bytes;
+    Py_ssize_t size;
+    int failed = text == NULL || PyBytes_AsStringAndSize(text, &bytes, &size) < 0 || put(work, bytes, (size_t)size) < 0;
+    Py_XDECREF(text);
+    return failed ? -1 : 0;
+}
+
+static int put_container(Work *work, int kind, uint64_t at, uint64_t limit, uint64_t *end, int levels);
+
+static const uint8_t SIZES[] = {[LITERAL] = 1, [INT16] = 2,  [UINT16] = 2, [INT32] = 4,
+                                [UINT32] = 4,  [INT64] = 8,  [UINT64] = 8, [DOUBLE] = 8};
+
+/* The value that begins at `at` and may reach up to limit, with at most `levels` of containers in it; *end is its end. */
+static int put_value(Work *work, int kind, uint64_t at, uint64_t limit, uint64_t *end, int levels)
+{
+    if (kind <= LARGE_ARRAY)
+        return put_container(work, kind, at, limit, end, levels);
+    if (kind == STRING) {
+        if (read_length(work, &at, limit, end) < 0)
+            return -1;
+        return put_string(work, work->bytes + at, (size_t)(*end - at));
+    }
+    if (kind == OPAQUE)
+        return put_opaque(work, at, limit, end);
+    if (kind > STRING)
+        return malformed(work, "there is no such JSON type");
+
+    *end = at + SIZES[kind];
+    if (*end > limit)
+        return malformed(work, "a value reaches out of its container");
+    uint64_t number = number_at(work->bytes + at, SIZES[kind]);
+    double real;
+    switch (kind) {
+    case LITERAL:
+        if (number > 2)
+            return malformed(work, "there is no such literal");
+        return number == 0 ? put(work, "null", 4) : number == 1 ? put(work, "true", 4) : put(work, "false", 5);
+    case INT16:
+        return put_signed(work, (int16_t)number);
+    case INT32:
+        return put_signed(work, (int32_t)number);
+    case INT64:
+        return put_signed(work, (int64_t)number);
+    case DOUBLE:
+        memcpy(&real, &number, sizeof real);
+        return put_double(work, real);
+    default:
+        return put_integer(work, number, 0);
+    }
+}
+
+static int is_inlined(int kind, int large)
+{
+    return kind == LITERAL || kind == INT16 || kind == UINT16 || (large && (kind == INT32 || kind == UINT32));
+}
+
+/* levels: of containers that there may be, this one included. */
+static int put_container(Work *work, int kind, uint64_t at, uint64_t limit, uint64_t *end, int levels)
+{
+    const int large = kind & 1, is_object = kind <= LARGE_OBJECT, width = large ? 4 : 2;
+    const int key_entry = width + 2, value_entry = 1 + width;
+    if (levels == 0)
+        return malformed(work, "it is nested too deep");
+    if (limit - at < (uint64_t)(2 * width))
+        return malformed(work, "a container is cut short");
+    const uint64_t count = number_at(work->bytes + at, width);
+    *end = at + number_at(work->bytes + at + width, width);
+    if (*end > limit)
+        return malformed(work, "a container reaches out of its parent");
+    uint64_t keys = at + (uint64_t)(2 * width);
+    uint64_t values = keys + (is_object ? count * (uint64_t)key_entry : 0);
+    uint64_t key_floor = values + count * (uint64_t)value_entry, floor = key_floor;
+    if (floor > *end)
+        return malformed(work, "a container is smaller than its own entries");
+    if (is_object && count) { /* values lie behind the last key */
+        const uint8_t *last = work->bytes + values - key_entry;
+        floor = at + number_at(last, width) + number_at(last + width, 2);
+    }
+    if (put(work, is_object ? "{" : "[", 1) < 0)
+        return -1;
+    for (uint64_t i = 0; i < count; i++, keys += (uint64_t)key_entry, values += (uint64_t)value_entry) {
+        if (i && put(work, ", ", 2) < 0)
+            return -1;
+        if (is_object) {
+            uint64_t start = at + number_at(work->bytes + keys, width);
+            uint64_t size = number_at(work->bytes + keys + width, 2);
+            if (start < key_floor || start + size > *end)
+                return malformed(work, "a key lies outside of its object");
+            key_floor = start + size;
+            if (put_string(work, work->bytes + start, (size_t)size) < 0 || put(work, ": ", 2) < 0)
+                return -1;
+        }
+        const int value_kind = work->bytes[values];
+        uint64_t value_end;
+        if (is_inlined(value_kind, large)) {
+            if (put_value(work, value_kind, values + 1, *end, &value_end, levels - 1) < 0)
+                return -1;
+            continue;
+        }
+        uint64_t start = at + number_at(work->bytes + values + 1, width);
+        if (start < floor || start > *end)
+            return malformed(work, "a value overlaps its neighbour");
+        if (put_value(work, value_kind, start, *end, &floor, levels - 1) < 0)
+            return -1;
+    }
+    return put(work, is_object ? "}" : "]", 1);
+}
+
+/* -- the module ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *json_text(PyObject *module, PyObject *value)
+{
+    Work work;
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0)
+        return NULL;
+    if (size == 0)
+        return PyBytes_FromStringAndSize("null", 4);
+    work.state = PyModule_GetState(module);
+    work.bytes = (const uint8_t *)bytes;
+    work.text = work.small;
+    work.used = 0;
+    work.size = sizeof work.small;
+    uint64_t end;
+    PyObject *text = NULL;
+    if (put_value(&work, work.bytes[0], 1, (uint64_t)size, &end, DEEPEST) == 0)
+        text = PyBytes_FromStringAndSize(work.text, (Py_ssize_t)work.used);
+    if (work.text != work.small)
+        PyMem_Free(work.text);
+    return text;
+}
+
+static int set_up(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    PyObject *reference = PyImport_ImportModule("cdc_outbox.binlog.json_text");
+    if (reference == NULL)
+        return -1;
+    state->malformed = PyObject_GetAttrString(reference, "MalformedJson");
+    state->opaque_text = PyObject_GetAttrString(reference, "opaque_text");
+    Py_DECREF(reference);
+    if (state->malformed == NULL || state->opaque_text == NULL)
+        return -1;
+    PyObject *crc = PyLong_FromUnsignedLong(SOURCE_CRC);
+    int failed = crc == NULL || PyModule_AddObjectRef(module, "SOURCE_CRC", crc) < 0;
+    Py_XDECREF(crc);
+    return failed ? -1 : 0;
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->malformed);
+    Py_VISIT(state->opaque_text);
+    return 0;
+}
+
+static int clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->malformed);
+    Py_CLEAR(state->opaque_text);
+    return 0;
+}
+
+static PyMethodDef functions[] = {
+    {"json_text", json_text, METH_O, "What MySQL prints for a JSON column's value; see json_text.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, set_up}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_cdc_outbox_accelerator",
+    .m_size = sizeof(State),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
+};
+
+PyMODINIT_FUNC PyInit__cdc_outbox_accelerator(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,42 @@
+"""Which JSON writer runs: the compiled accelerator.c where it is installed and not forbidden, else json_text.py.
+
+Both give the same bytes. CDC_OUTBOX_PURE=1 forbids the compiled one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from cdc_outbox.binlog.json_text import json_text
+
+PURE = "CDC_OUTBOX_PURE"
+MODULE = "_cdc_outbox_accelerator"
+_SOURCE = Path(__file__).with_suffix(".c")
+
+JsonText = Callable[[bytes], bytes]
+
+
+class Decoder(NamedTuple):
+    """kind: what `status` calls it. why: the reason for pure Python, for people."""
+
+    kind: Literal["compiled", "pure"]
+    json_text: JsonText
+    why: str = ""
+
+
+def decoder() -> Decoder:
+    """As the environment says now. It is asked once for each table layout."""
+    if os.environ.get(PURE, "0") not in ("", "0"):
+        return Decoder("pure", json_text, f"{PURE} is set")
+    try:
+        module = importlib.import_module(MODULE)
+    except ImportError as error:
+        return Decoder("pure", json_text, f"the compiled module is not there: {error}")
+    if _SOURCE.exists() and crc32(_SOURCE.read_bytes()) != module.SOURCE_CRC:
+        return Decoder("pure", json_text, f"the compiled module is of another version of {_SOURCE.name}: install again")
+    return Decoder("compiled", module.json_text)
