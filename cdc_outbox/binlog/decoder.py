@@ -13,6 +13,7 @@ from struct import error as StructError
 from pymysqlreplication.constants import FIELD_TYPE
 
 from cdc_outbox.binlog.accelerator import JsonText, decoder
+from cdc_outbox.binlog.charsets import UNKNOWN, UTF8, text_of
 from cdc_outbox.binlog.events import length_encoded
 from cdc_outbox.binlog.packed import datetime_text, decimal_size
 from cdc_outbox.binlog.table_map import INTEGERS, VECTOR, Column, TableMap
@@ -54,16 +55,6 @@ _STRINGS = {FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.BLOB}
 _INTEGER_FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _LENGTH_FORMATS = {1: "B", 2: "H", 4: "I"}
 
-_UTF8 = {"utf8mb4", "utf8mb3", "utf8", "ascii", "binary"}
-"""Character sets whose bytes are utf-8 as they stand. What is not after all (in a VARBINARY) is an error."""
-
-_CP1252 = {c: ord(text) for c in range(0x80, 0xA0) if (text := bytes([c]).decode("cp1252", "ignore"))}
-
-
-def latin1_text(content: bytes) -> str:
-    """MySQL's latin1: cp1252, with control characters where that has holes."""
-    return content.decode("latin-1").translate(_CP1252)
-
 
 class RowDecoder:
     """Reads inserted rows of one layout of one outbox table.
@@ -80,7 +71,7 @@ class RowDecoder:
         self._loops: dict[bytes, dict[bytes, _RowLoop]] = {}
         by_name = {column.name: column for column in self._columns}
         for column in self._columns:
-            _fixed_size(column)
+            _check_sizes(column)
         for name in ("id", "event_id"):
             if name not in by_name:
                 raise ValueError(f"{self.table} has no column `{name}` here")
@@ -103,6 +94,8 @@ class RowDecoder:
             loops = self._loops.get(image)
             if loops is None:
                 loops = self._loops[image] = {}
+                if at > end:
+                    raise ValueError("its columns are cut short")
             null_bytes = (int.from_bytes(image, "little").bit_count() + 7) // 8
             while at < end:
                 nulls = event[at : at + null_bytes]
@@ -131,6 +124,19 @@ def _fixed_size(column: Column) -> int:
     if type_ in {FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING} or type_ in _LENGTH_IN_METADATA:
         return 0
     raise ValueError(f"column `{column.name}` is of type {type_}, which is not known")
+
+
+def _check_sizes(column: Column) -> None:
+    """Raises ValueError where the metadata does not suit the type: a size would be wrong, or negative."""
+    size, type_, metadata = _fixed_size(column), column.type, column.metadata
+    wrong = (
+        size < 0
+        or (type_ == FIELD_TYPE.NEWDECIMAL and not 0 <= metadata >> 8 <= metadata & 255 <= 65)
+        or (type_ in _SIZES_BEFORE_FRACTION and metadata > 6)
+        or (type_ in _LENGTH_IN_METADATA and not 1 <= metadata <= 4)
+    )
+    if wrong:
+        raise ValueError(f"column `{column.name}` of type {type_} cannot have the metadata {metadata}")
 
 
 def _length_size(column: Column) -> int:
@@ -164,12 +170,13 @@ class _RowLoopSource:
         self._run_size = 0
         self._values: dict[str, tuple[Column, str | None]] = {}  # by column name; no variable: NULL
         self._complete = True
+        self._converted: list[str] = []  # variables with text from other character sets
         self._names: dict[str, object] = {
             "Event": Event,
             "table": table,
             "nulls": nulls,
             "json_text": json_text,
-            "latin1_text": latin1_text,
+            "UNKNOWN": UNKNOWN,
             "datetime_text": datetime_text,
         }
 
@@ -181,6 +188,8 @@ class _RowLoopSource:
             else:
                 self._walk(column, f"c{i}")
         self._end_run()
+        if self._values.get("id", (None, None))[1] is None:
+            raise ValueError("a row without its id")  # nothing else names it; and it may be of no bytes at all
         event = self._event()
         source = [
             "def rows(b, at, end, committed_at, add):",
@@ -253,7 +262,7 @@ class _RowLoopSource:
             "None",  # created_at: a DATETIME without its time zone; committed_at is the better one
             self._columns(),
         ]
-        return f"Event({', '.join(values)}, {not self._complete})"
+        return f"Event({', '.join(values)}, {self._incomplete()})"
 
     def _missing(self, name: str, *, nullable: bool = False) -> bool:
         """True when there is no value to print. A column that its row image lacks makes an event incomplete."""
@@ -277,12 +286,13 @@ class _RowLoopSource:
         column, variable = self._values["payload"]
         if column.type == FIELD_TYPE.JSON:
             return f"json_text({variable})"
-        if column.type in _STRINGS and column.charset in _UTF8:
-            return str(variable)
-        if column.type in _STRINGS and column.charset == "latin1":
-            return f"latin1_text({variable}).encode()"
-        self._complete = False
-        return "None"
+        if column.type in _STRINGS and column.charset in UTF8:
+            return _bytes(column, variable or "")
+        text = self._converted_text(column, variable or "")
+        if text is None:
+            self._complete = False
+            return "None"
+        return f"{text}.encode()"
 
     def _parked(self) -> str:
         return str(not self._missing("next_retry_at", nullable=True))
@@ -305,15 +315,37 @@ class _RowLoopSource:
             text = f"json_text({variable}).decode()"
         elif column.type == FIELD_TYPE.DATETIME2:
             text = f"datetime_text({variable}, {column.metadata})"
-        elif column.type in _STRINGS and column.charset in _UTF8:
-            text = f"{variable}.decode()"
-        elif column.type in _STRINGS and column.charset == "latin1":
-            text = f"latin1_text({variable})"
+        elif column.type in _STRINGS and column.charset in UTF8:
+            text = f"{_bytes(column, variable or '')}.decode()"
         else:
+            text = self._converted_text(column, variable or "")
+        if text is None:
             self._complete = False
             if column.type in _STRINGS:
                 text = f"{variable}.decode('utf-8', 'replace')"  # names the row, where it is its event_id
         return text
+
+    def _converted_text(self, column: Column, variable: str) -> str | None:
+        """A variable with the text of a string in another character set; None where we cannot convert it."""
+        convert = text_of(column.charset) if column.type in _STRINGS else None
+        if convert is None:
+            return None
+        text = f"text{len(self._converted)}"
+        self._names[f"{column.charset}_text"] = convert
+        self._lines.append(f"{text} = {column.charset}_text({variable})")
+        self._converted.append(text)
+        return text
+
+    def _incomplete(self) -> str:
+        if not self._complete:
+            return "True"
+        return " or ".join(f"UNKNOWN in {text}" for text in self._converted) or "False"
+
+
+def _bytes(column: Column, variable: str) -> str:
+    """A string whole: the row image leaves out the zeros that fill up a BINARY(n)."""
+    is_filled = column.type == FIELD_TYPE.STRING and column.charset == "binary"
+    return f"{variable}.ljust({column.metadata}, b'\\0')" if is_filled else variable
 
 
 def _integer(column: Column, variable: str) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
-from pymysql import charset as pymysql_charset
 from pymysqlreplication.constants import FIELD_TYPE
 
+from cdc_outbox.binlog.charsets import charset_of
 from cdc_outbox.binlog.events import length_encoded
 from cdc_outbox.model import TableName
 
@@ -122,6 +122,8 @@ def _parse(body: bytes) -> TableMap:
     size, at = length_encoded(body, at + count)
     typed = list(_types_and_metadata(types, body[at : at + size]))
     at += size + (count + 7) // 8
+    if at > len(body):
+        raise ValueError("a TABLE_MAP event is cut short")
     fields = dict(_optional_fields(body, at))
     unsigned = _unsigned(typed, fields.get(_SIGNEDNESS, b""))
     charsets = _charsets(typed, fields)
@@ -148,6 +150,8 @@ def _types_and_metadata(types: bytes, metadata: bytes) -> Iterator[tuple[int, in
                 yield FIELD_TYPE.STRING, ((first & 0x30) ^ 0x30) << 4 | second
         else:
             yield type_, first | second << 8
+    if at != len(metadata):
+        raise ValueError(f"a TABLE_MAP event has {len(metadata)} bytes of metadata where its types have {at}")
 
 
 def _optional_fields(body: bytes, at: int) -> Iterator[tuple[int, bytes]]:
@@ -181,7 +185,8 @@ def _charsets(typed: Iterable[tuple[int, int]], fields: dict[int, bytes]) -> Ite
         exceptions = dict(zip(pairs[::2], pairs[1::2], strict=True))
         collations = (exceptions.get(index, default) for index in range(1 << 16))
     for type_, _ in typed:
-        yield _charset(next(collations)) if type_ in _CHARACTER else None
+        collation = next(collations) if type_ in _CHARACTER else None
+        yield None if collation is None else charset_of(collation)
 
 
 def _numbers(value: bytes) -> Iterator[int]:
@@ -191,23 +196,14 @@ def _numbers(value: bytes) -> Iterator[int]:
         yield number
 
 
-def _charset(collation: int | None) -> str | None:
-    if collation is None:
-        return None
-    if 255 <= collation <= 323:
-        return "utf8mb4"  # the 0900 family, which the library knows one of
-    try:
-        return str(pymysql_charset.charset_by_id(collation).name)  # type: ignore[attr-defined]
-    except KeyError:
-        return None
-
-
 def _names(value: bytes, count: int) -> Iterator[str | None]:
+    if not value:
+        yield from repeat(None, count)
+        return
     at = 0
     for _ in range(count):
-        if not value:
-            yield None
-            continue
         size, at = length_encoded(value, at)
         yield value[at : at + size].decode()
         at += size
+    if at != len(value):
+        raise ValueError("the column names of a TABLE_MAP event do not fit its columns")

@@ -202,13 +202,13 @@ def test_columns_of_all_types_are_read_or_stepped_over(outbox: Database) -> None
         " big = 18446744073709551615, real4 = 1.5, real8 = 1e300, money = -1234.5678, day = '2026-11-30',"
         " clock = '-838:59:59.000', clock0 = '10:00:00', stamp = NOW(6), stamp0 = NOW(), at0 = '2026-11-30 12:34:56',"
         " at3 = '1000-01-01 00:00:00.007', at6 = '9999-12-31 23:59:59.999999', at5 = '2026-01-02 03:04:05.12345',"
-        " years = 2026, fixed = 'fix', wide = REPEAT('é', 250), raw = x'00ff00', raws = REPEAT('r', 300),"
+        " years = 2026, fixed = 'fix', wide = REPEAT('é', 250), raw = x'006100', raws = REPEAT('r', 300),"
         " latin = 'naïve €', three = '漢字', plain = 'ascii', cyr = 'привет', tiny_text = 't',"
         " medium_text = REPEAT('m', 70000), long_text = 'l', tiny_blob = x'ff', medium_blob = x'fe', pick = 'b',"
         " picks = 'x,z', place = ST_GeomFromText('POINT(1 2)'), point = ST_GeomFromText('POINT(3 4)'),"
         """ doc = '{"z": 1.0}'"""
     )
-    printable = "yes tiny small medium medium_u big at0 at3 at6 at5 fixed wide raws latin three plain tiny_text"
+    printable = "yes tiny small medium medium_u big at0 at3 at6 at5 fixed wide raw raws latin three plain cyr tiny_text"
     printable += " medium_text long_text doc doubled hidden status next_retry_at event_id"
     extra = printable.split()
     with Tail(outbox, start, tables=[TableName(outbox.name, "zoo")], extra_columns=extra) as tail:
@@ -221,11 +221,11 @@ def test_columns_of_all_types_are_read_or_stepped_over(outbox: Database) -> None
         assert event.columns == dict(zip(extra, expected, strict=True))
 
 
-@pytest.mark.parametrize("column", ["bits", "real8", "money", "day", "clock", "stamp", "years", "cyr", "pick"])
+@pytest.mark.parametrize("column", ["bits", "real8", "money", "day", "clock", "stamp", "years", "pick"])
 def test_what_cannot_be_printed_is_to_be_read_from_the_table(outbox: Database, column: str) -> None:
     outbox.execute(TABLE.format(name="zoo").replace("payload JSON NOT NULL,", COLUMN_ZOO + ", payload JSON NOT NULL,"))
     start = outbox.position()
-    value = {"cyr": "'привет'", "pick": "'a'", "day": "NOW()", "stamp": "NOW()", "years": "2026"}
+    value = {"pick": "'a'", "day": "NOW()", "stamp": "NOW()", "years": "2026"}
     outbox.execute(
         "INSERT INTO zoo SET event_id = 'e', aggregate_type = 't', aggregate_id = 'i', event_type = 'e',"
         f" payload = '7', {column} = {value.get(column, '1')}"
