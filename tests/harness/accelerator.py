@@ -12,6 +12,11 @@ import pytest
 
 from cdc_outbox.binlog.accelerator import MODULE
 
+SANITIZE = "CDC_OUTBOX_TEST_SANITIZE"
+"""Set where the tests run under the sanitizers' library: what they compile is to be watched by it."""
+
+_WATCHED = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
 BUILDER = Path(__file__).parents[2] / "scripts" / "build_accelerator.py"
 
 
@@ -23,11 +28,12 @@ def loaded(name: str, path: Path) -> ModuleType:
     return module
 
 
-def built(folder: Path, options: list[str] | None = None) -> Path:
+def built(folder: Path) -> Path:
     """The compiled module's file. Where there is no compiler the test is skipped, except in CI."""
     builder: Any = loaded("build_accelerator", BUILDER)
+    options = ["-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", *(_WATCHED if os.environ.get(SANITIZE) else [])]
     try:
-        path: Path = builder.build(folder, ["-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", *(options or [])])
+        path: Path = builder.build(folder, options)
     except builder.NotBuilt as error:
         if os.environ.get("CI"):
             raise

@@ -13,8 +13,10 @@ import pytest
 
 from cdc_outbox.binlog.accelerator import MODULE, PURE, decoder
 from cdc_outbox.binlog.json_text import json_text
+from tests.harness.accelerator import SANITIZE
 
 ROOT = Path(__file__).parents[3]
+READS_MUCH = ["test_damage.py", "test_json_text.py"]
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +95,30 @@ def test_without_a_compiler_a_wheel_is_pure_and_says_so(tmp_path: Path, compiler
     assert "without its accelerator" in said
     assert ("no C compiler" if compiler == "none" else "`false ") in said
     assert kind_in(path, tmp_path / "installed") == "pure"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("compiled")
+def test_nothing_is_read_or_written_out_of_bounds() -> None:
+    """All that reads damaged bytes once more, under the address and undefined behaviour sanitizers."""
+    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    library = Path(found.stdout.strip())
+    if not library.is_absolute():
+        pytest.skip("this compiler has no address sanitizer")
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(folder / name) for name in READS_MUCH)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            SANITIZE: "1",
+            "LD_PRELOAD": str(library),
+            "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter frees little when it ends
+            "PYTHONMALLOC": "malloc",  # so that it sees the end of each object
+        },
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
