@@ -174,11 +174,11 @@ class BinlogReader:
                 raise self._meaning(error) from error
             except (EOFError, OSError) as error:
                 raise _Lost(str(error) or type(error).__name__) from error
-            transactions = self._assembler.feed(events)
-            works = time.monotonic() - begun > _WORKS_AFTER or any(t.events for t in transactions)
-            if self._outage.lasts and works:
+            if self._outage.lasts and time.monotonic() - begun > _WORKS_AFTER:
                 self._outage.end()
-            if transactions:
+            for transactions in self._assembler.feed(events):
+                if self._outage.lasts and any(t.events for t in transactions):
+                    self._outage.end()
                 self._advance(transactions)
                 self._sink(transactions)
 

@@ -122,36 +122,39 @@ class BinlogStream:
         self._buffer = data[at:]
         return events
 
-    def _take(self, packet: bytes, events: list[bytes]) -> None:
+    def _take(self, packet: bytes | bytearray, events: list[bytes]) -> None:
         """First byte 0: an event. Else the dump has ended, which is told after the events before it were given."""
         if packet[0] == 0:
-            events.append(packet[1:])
+            events.append(bytes(memoryview(packet)[1:]))
             return
-        self._failure = _failure(packet)
+        self._failure = _failure(bytes(packet))
         if not events:
             raise self._failure
 
-    def _large_packet(self) -> bytes:
-        """A packet that no single read holds; one of 16 MiB goes on in the next."""
+    def _large_packet(self) -> bytearray:
+        """A packet that no single read holds; one of 16 MiB goes on in the next. It is copied as little as may be."""
         packet = bytearray()
         while True:
-            size = int.from_bytes(self._exactly(_HEADER_SIZE)[:3], "little")
-            packet += self._exactly(size)
+            header = bytearray()
+            self._exactly(_HEADER_SIZE, header)
+            size = int.from_bytes(header[:3], "little")
+            self._exactly(size, packet)
             if size < _LARGEST_PACKET:
-                return bytes(packet)
+                return packet
 
-    def _exactly(self, size: int) -> bytes:
-        taken = bytearray(self._buffer[:size])
+    def _exactly(self, size: int, to: bytearray) -> None:
+        """Append `size` bytes."""
+        there = self._buffer[:size]
         self._buffer = self._buffer[size:]
-        at = len(taken)
-        taken.extend(bytes(size - at))
-        with memoryview(taken) as view:
-            while at < size:
+        at = len(to) + len(there)
+        to += there
+        to.extend(bytes(size - len(there)))
+        with memoryview(to) as view:
+            while at < len(view):
                 received = self._socket.recv_into(view[at:])
                 if not received:
                     raise EOFError("the server closed the connection")
                 at += received
-        return bytes(taken)
 
     def interrupt(self) -> None:
         """Wake the reading thread, from any thread; the dump ends by it."""

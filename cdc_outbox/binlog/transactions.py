@@ -5,16 +5,17 @@ Pure: no I/O but the `describe` call-back. Everything except inserts into our ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import error as StructError
 from typing import NoReturn
 from zlib import crc32
 
 from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.barrier import Barriers
-from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, WRITE_ROWS, XID
+from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set
 from cdc_outbox.binlog.layouts import Describe, Layout, Layouts
+from cdc_outbox.binlog.payload import Inflater
 from cdc_outbox.errors import BinlogUnreadable, Hold
 from cdc_outbox.gtid import GtidRange
 from cdc_outbox.model import Event, TableName, Transaction
@@ -51,8 +52,22 @@ class Assembler:
         self._done: list[Transaction] = []
         self._given = 0  # events of the half-read transaction that are out already
         self._given_of: object = None
+        self._inflater = Inflater()
+        self._inside_payload = self._inside_payload_events()
         self._rare = self._rare_events()
         self.restart()
+
+    def _inside_payload_events(self) -> dict[int, Callable[[bytes], None]]:
+        return {
+            ev.QUERY: self._query,
+            ev.TABLE_MAP: self._table_map,
+            ev.WRITE_ROWS: self._write_rows,
+            ev.XID: self._end,
+            ev.XA_PREPARE: self._xa_prepare,
+            **dict.fromkeys(ev.ROW_CHANGES, self._row_change),
+            **dict.fromkeys(ev.STATEMENT_PARTS, self._statement_part),
+            **dict.fromkeys(ev.WITHOUT_ROWS, self._skip),
+        }
 
     def _rare_events(self) -> dict[int, Callable[[bytes], None]]:
         return {
@@ -62,7 +77,6 @@ class Assembler:
             ev.ROTATE: self._rotate,
             ev.STOP: self._step,
             ev.INCIDENT: self._incident,
-            ev.TRANSACTION_PAYLOAD: self._transaction_payload,
             **dict.fromkeys((ev.ANONYMOUS_GTID, ev.GTID_TAGGED), self._gtid),
             **dict.fromkeys(ev.ROW_CHANGES, self._row_change),
             **dict.fromkeys(ev.HEARTBEATS, self._heartbeat),
@@ -74,6 +88,7 @@ class Assembler:
         """A new dump begins after the last complete transaction."""
         self._checksum_size = ev.CHECKSUM_SIZE  # as asked for; each file's first event says what it has
         self._dump_begins = True
+        self._payload: bytes | None = None  # the event that the present one is inside
         self._at = self.offset
         self._forget()
 
@@ -89,9 +104,10 @@ class Assembler:
         self._events_before = 0  # events of this transaction that are no longer in _events
         self._row_bytes = 0
 
-    def feed(self, batch: Iterable[bytes]) -> list[Transaction]:
+    def feed(self, batch: Iterable[bytes]) -> Iterator[list[Transaction]]:
         """The transactions that these events complete, stretches without events taken together.
 
+        In one list, or in several where a compressed event holds many parts of a large transaction.
         Raises BinlogUnreadable with the position, Hold when a half-read transaction does not come again.
         """
         self._done = []
@@ -109,9 +125,18 @@ class Assembler:
                 self._query(event)
             elif kind == XID:
                 self._end(event)
+            elif kind == TRANSACTION_PAYLOAD:
+                for _ in self._events_inside(event):
+                    if self._done and self._done[-1].end is None:
+                        yield self._handed_out()
             else:
                 self._rare.get(kind, self._unknown)(event)
-        return self._done
+        if self._done:
+            yield self._handed_out()
+
+    def _handed_out(self) -> list[Transaction]:
+        done, self._done = self._done, []
+        return done
 
     def _has_checksum(self, event: bytes) -> bool:
         """The event that begins a file speaks for itself; where checksums are off the server leaves its own wrong."""
@@ -121,7 +146,7 @@ class Assembler:
     # -- inside a transaction ------------------------------------------------------------------------------
 
     def _gtid(self, event: bytes) -> None:
-        if self._in_transaction:
+        if self._in_transaction or self._gtid_event is not None:
             self._unreadable(event, "a transaction begins inside another one")
         self._gtid_event = event
 
@@ -194,7 +219,7 @@ class Assembler:
         layout = self._open.get(event[19:25])
         if layout is None:
             self._inside(event)
-        self._at = self._widened(ev.end_position(event))
+        self._at = self._end_of(event)
         return layout
 
     def _statement_part(self, _: bytes) -> None:
@@ -210,12 +235,28 @@ class Assembler:
     def _incident(self, event: bytes) -> None:
         self._unreadable(event, "an INCIDENT event: the server says that events are missing here")
 
-    def _transaction_payload(self, event: bytes) -> None:
-        self._unreadable(
-            event,
-            "a compressed transaction, which this version cannot read",
-            "SET GLOBAL binlog_transaction_compression = OFF, then ",
-        )
+    def _events_inside(self, payload: bytes) -> Iterator[None]:
+        """Read a compressed transaction as if its events stood in the payload's place; yields after each of them."""
+        outside, self._checksum_size = self._checksum_size, 0
+        self._payload = payload
+        events = self._inflater.events(payload, len(payload) - outside, self._passes_over)
+        while (event := self._next_inside(events)) is not None:
+            self._inside_payload.get(event[4], self._unknown)(event)
+            yield
+        self._payload = None
+        self._checksum_size = outside
+
+    def _next_inside(self, events: Iterator[bytes]) -> bytes | None:
+        try:
+            return next(events, None)
+        except ValueError as error:
+            assert self._payload is not None
+            self._unreadable(self._payload, f"a compressed transaction cannot be read: {error}")
+
+    def _passes_over(self, table_id: bytes) -> bool:
+        """Rows of this table are of no interest."""
+        layout = self._open.get(table_id)
+        return layout is not None and not layout.ours
 
     # -- ends ----------------------------------------------------------------------------------------------
 
@@ -313,7 +354,7 @@ class Assembler:
         """A file begins, or a dump in the middle of one."""
         self._checksum_size = ev.checksum_size(event)
         self._dump_begins = False
-        if self._in_transaction:
+        if self._in_transaction or self._gtid_event is not None:
             # The server died while it wrote: what has no end was never committed.
             self._given = 0
             self._forget()
@@ -364,7 +405,11 @@ class Assembler:
         self.offset = self._at = offset
 
     def _move_to(self, event: bytes) -> None:
-        self.offset = self._at = self._widened(ev.end_position(event))
+        self.offset = self._at = self._end_of(event)
+
+    def _end_of(self, event: bytes) -> int:
+        """An event inside a payload stands nowhere by itself."""
+        return self._widened(ev.end_position(self._payload or event))
 
     def _widened(self, low: int) -> int:
         """Events give the low 32 bits of their position; a file is longer where one transaction is.
@@ -376,14 +421,15 @@ class Assembler:
     def _inside(self, event: bytes) -> NoReturn:
         self._unreadable(event, "the position that was read from stands inside a transaction")
 
-    def _unreadable(self, event: bytes, what: str, first: str = "") -> NoReturn:
+    def _unreadable(self, event: bytes, what: str) -> NoReturn:
+        event = self._payload or event
         end = ev.end_position(event)
         at = f"{self.file}:{end - len(event)}" if end else f"{self.file}, after {self.offset},"
         source, number, _ = self._commit_stamp()
         transaction = f"transaction {source}:{number}" if source else "this transaction"
         raise BinlogUnreadable(
             f"the binlog cannot be read on at {at} in {transaction}: {what}",
-            hint=f"{first}`cdc-outbox checkpoint set` with a position behind {transaction} (this event ends at "
+            hint=f"`cdc-outbox checkpoint set` with a position behind {transaction} (this event ends at "
             f"{self.file}:{end}) steps over it; the sweep picks its rows up",
         )
 

@@ -1,4 +1,26 @@
--- A compressed transaction: nothing before it is lost, and the reader stops.
+-- Compressed transactions: one row, many rows, other tables' among ours, a change of its own row, XA, a savepoint.
 INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('a', 'order', 'o-1', 'Created', '1');
 SET SESSION binlog_transaction_compression = ON;
 INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('b', 'order', 'o-1', 'Created', JSON_ARRAY(REPEAT('x', 3000)));
+CREATE TABLE other (id INT AUTO_INCREMENT PRIMARY KEY, text VARCHAR(4000));
+BEGIN;
+INSERT INTO other (text) VALUES (REPEAT('y', 3000)), (REPEAT('z', 3000));
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('c', 'order', 'o-1', 'Created', '{"k": "v"}');
+SAVEPOINT s;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('never', 'order', 'o-1', 'Created', '0');
+ROLLBACK TO s;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('d', 'order', 'o-1', 'Created', '[2]'), ('e', 'order', 'o-1', 'Created', '[3]');
+UPDATE other SET text = REPEAT('w', 3000);
+COMMIT;
+BEGIN;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('f', 'order', 'o-1', 'Created', '4');
+UPDATE outbox_event SET event_type = 'Changed' WHERE event_id = 'f';
+COMMIT;
+UPDATE other SET text = REPEAT('v', 3000);
+UPDATE outbox_event SET status = 2;
+XA START 'x';
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('g', 'order', 'o-1', 'Created', JSON_ARRAY(REPEAT('x', 3000)));
+XA END 'x';
+XA COMMIT 'x' ONE PHASE;
+SET SESSION binlog_transaction_compression = OFF;
+INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('h', 'order', 'o-1', 'Created', '5');

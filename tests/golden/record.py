@@ -59,7 +59,7 @@ def dumped(outbox: Database, start: Position, end: Position) -> list[bytes]:
         while not Position(follower.file, follower.offset).reached(end):
             batch = stream.read()
             events += batch
-            follower.feed(batch)
+            list(follower.feed(batch))
     except BinlogUnreadable:
         pass
     finally:

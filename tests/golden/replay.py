@@ -34,7 +34,8 @@ def assemble(
     transactions: list[Transaction] = []
     try:
         for event in events:
-            transactions += assembler.feed([event])
+            for given in assembler.feed([event]):
+                transactions += given
     except BinlogUnreadable as error:
         return transactions, f"{error.message} | {error.hint}"
     return transactions, None

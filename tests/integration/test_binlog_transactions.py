@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
 
-from cdc_outbox.errors import BinlogUnreadable
-from cdc_outbox.model import Position, Transaction
+from cdc_outbox.model import Transaction
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import Database, Tail
 
@@ -141,25 +139,6 @@ def test_statement_sessions_bring_no_events(outbox: Database) -> None:
         pytest.skip(str(error))
     seen = read(outbox, INSERT.format("a"), "SET SESSION binlog_format = 'ROW'", INSERT.format("b"))
     assert [event.event_id for t in seen for event in t.events] == ["b"]
-
-
-def test_a_compressed_transaction_stops_the_reader_with_its_position(outbox: Database) -> None:
-    outbox.insert("a")
-    before = outbox.position()
-    outbox.execute("SET SESSION binlog_transaction_compression = ON")
-    outbox.insert("b", payload='{"k": "' + "x" * 2000 + '"}')
-    outbox.execute("SET SESSION binlog_transaction_compression = OFF")
-    outbox.insert("c")
-    with Tail(outbox, before) as tail:
-        error = tail.wait_for_error()
-    assert isinstance(error, BinlogUnreadable)
-    assert "compressed transaction" in error.message and before.file in error.message
-    assert error.hint and "binlog_transaction_compression = OFF" in error.hint
-    behind = re.search(r"ends at (\S+):(\d+)", error.hint)
-    assert behind is not None
-    with Tail(outbox, Position(behind[1], int(behind[2]))) as tail:
-        tail.wait_for_events(1)
-    assert tail.event_ids == ["c"]
 
 
 def test_create_table_select_of_our_table(outbox: Database) -> None:

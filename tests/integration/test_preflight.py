@@ -346,9 +346,7 @@ def test_a_server_set_loosely(make_mysql: Callable[..., Any]) -> None:
         assert wrong(findings) == {
             "binlog-row-image": "warning",
             "binlog-row-metadata": "warning",
-            "binlog-row-value-options": "warning",
             "binlog-checksum": "warning",
-            "binlog-compression": "error",
             "binlog-retention": "warning",
             "binlog-filter": "error",
             "server-id": "error",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from zlib import crc32
+
+import zstandard
 
 from cdc_outbox.binlog import events as ev
 from cdc_outbox.model import TableName
@@ -28,12 +32,17 @@ class Dump:
         self.checksums = checksums
         self.number = 0
         self._events: list[bytes] = []
+        self._inside = False
 
     def take(self) -> list[bytes]:
         events, self._events = self._events, []
         return events
 
     def event(self, kind: int, body: bytes = b"", *, flags: int = 0, artificial: bool = False) -> bytes:
+        if self._inside:
+            event = struct.pack("<IBIIIH", SECONDS, kind, 1, 19 + len(body), 0, flags) + body
+            self._events.append(event)
+            return event
         size = 19 + len(body) + (4 if self.checksums else 0)
         if not artificial:
             self.offset += size
@@ -93,6 +102,21 @@ class Dump:
 
     def commit(self) -> None:
         self.event(ev.XID, bytes(8))
+
+    @contextmanager
+    def compressed(self, **fields: int) -> Iterator[None]:
+        """One payload of the events written in the block. fields: what it says wrongly of itself."""
+        outside, self._events, self._inside = self._events, [], True
+        yield
+        inside, self._events, self._inside = b"".join(self._events), outside, False
+        self.payload(zstandard.ZstdCompressor().compress(inside), **{"size": len(inside), **fields})
+
+    def payload(self, frames: bytes, *, size: int, algorithm: int = 0, compressed_size: int | None = None) -> None:
+        body = b""
+        for field, value in (2, algorithm), (3, size), (1, len(frames) if compressed_size is None else compressed_size):
+            packed = b"\xfe" + value.to_bytes(8, "little")
+            body += bytes([field, len(packed)]) + packed
+        self.event(ev.TRANSACTION_PAYLOAD, body + b"\0" + frames)
 
     def statement(self, statement: str, database: str = "shop") -> None:
         self.gtid()
