@@ -16,6 +16,7 @@ from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set
 from cdc_outbox.binlog.layouts import Describe, Layout, Layouts
 from cdc_outbox.binlog.payload import Inflater
+from cdc_outbox.binlog.prepared import XA_COMMIT, XA_ROLLBACK, XA_START, PreparedTransactions
 from cdc_outbox.errors import BinlogUnreadable, Hold
 from cdc_outbox.gtid import GtidRange
 from cdc_outbox.model import Event, TableName, Transaction
@@ -39,9 +40,13 @@ class Assembler:
         extra_columns: Sequence[str] = (),
         chunk_events: int = 5000,
         chunk_bytes: int = 16 << 20,
+        prepared_bytes: int = 16 << 20,
         describe: Describe | None = None,
     ) -> None:
-        """chunk_events, chunk_bytes: a transaction above one of these is given in parts."""
+        """chunk_events, chunk_bytes: a transaction above one of these is given in parts.
+
+        prepared_bytes: above them all XA transactions that are prepared and not ended are left to the sweep.
+        """
         self.file = file
         self.offset = self._at = offset  # _at also follows the rows of the open transaction
         ours = frozenset(tables)
@@ -52,6 +57,7 @@ class Assembler:
         self._done: list[Transaction] = []
         self._given = 0  # events of the half-read transaction that are out already
         self._given_of: object = None
+        self._prepared = PreparedTransactions(prepared_bytes)
         self._inflater = Inflater()
         self._inside_payload = self._inside_payload_events()
         self._rare = self._rare_events()
@@ -97,7 +103,8 @@ class Assembler:
         self._gtid_event: bytes | None = None
         self._stamp: CommitStamp | None = None
         self._in_transaction = False
-        self._in_xa = False
+        self._xid: bytes | None = None  # of an XA transaction
+        self._left_out = False  # it is too large to be kept
         self._foreign = False
         self._open: dict[bytes, Layout] = {}  # by table id, which holds until the transaction ends
         self._events: list[Event] = []
@@ -163,8 +170,9 @@ class Assembler:
                 self._foreign = True
         elif statement == b"BEGIN":
             self._in_transaction = True
-        elif statement.startswith(b"XA START"):
-            self._in_transaction = self._in_xa = True
+        elif statement.startswith(XA_START):
+            self._in_transaction = True
+            self._xid = statement.removeprefix(XA_START)
         else:
             self._statement(event, statement)
 
@@ -173,7 +181,14 @@ class Assembler:
         if statement in (b"COMMIT", b"ROLLBACK"):
             self._inside(event)
         barrier = None
-        if not statement.startswith(b"XA "):
+        if statement.startswith(XA_COMMIT):
+            self._events = self._prepared.take(statement.removeprefix(XA_COMMIT))
+            for one in self._events:
+                one.committed_at = self._committed_at(event)
+            self._split_kept()
+        elif statement.startswith(XA_ROLLBACK):
+            self._prepared.take(statement.removeprefix(XA_ROLLBACK))
+        else:
             self._foreign = True
             barrier = self._barriers.find(ev.query_database(event), statement)
         if barrier is not None:
@@ -275,21 +290,37 @@ class Assembler:
         self._give(events, source, number, traffic, barrier=barrier)
 
     def _xa_prepare(self, event: bytes) -> None:
-        self._end(event, discard=not ev.is_one_phase(event))
+        """Its end, for now or, in one phase, for good. Until it is committed its rows are locked."""
+        if self._left_out:
+            self._events.clear()
+        if ev.is_one_phase(event):
+            self._split_kept()
+        elif self._xid is not None:
+            self._prepared.keep(self._xid, self._events)
+            self._events = []
+        self._end(event)
+
+    def _split_kept(self) -> None:
+        """An XA transaction is committed: what was kept of it is given in parts as others are."""
+        size = self._chunk_events
+        while len(self._events) > size:
+            self._done.append(Transaction(self._events[:size], None))
+            del self._events[:size]
 
     def _chunk(self) -> None:
         """Give out what has come of a large transaction; what changes these rows later is still unread."""
-        if self._in_xa:
-            # Only its end says whether it is prepared or committed in one phase. The sweep finds these rows.
-            self._events_before += len(self._events)
-            self._events.clear()
-        else:
-            events = self._taken_out()
-            _mark_incomplete(events)
-            if events:
-                self._done.append(Transaction(events, None))
-            self._given = max(self._given, self._events_before)
-            self._given_of = self._identity()
+        if self._xid is not None:
+            # Only its end says whether it is prepared or committed in one phase. The sweep finds what is too large.
+            self._left_out = self._left_out or not self._prepared.fits(len(self._events), self._row_bytes)
+            if self._left_out:
+                self._events.clear()
+            return
+        events = self._taken_out()
+        _mark_incomplete(events)
+        if events:
+            self._done.append(Transaction(events, None))
+        self._given = max(self._given, self._events_before)
+        self._given_of = self._identity()
         self._row_bytes = 0
 
     def _taken_out(self) -> list[Event]:

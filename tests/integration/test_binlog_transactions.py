@@ -58,14 +58,28 @@ def test_a_transaction_of_large_rows_comes_in_parts(outbox: Database) -> None:
     assert [len(t.events) for t in tail.transactions if t.events] == [3, 3, 2]
 
 
-def test_xa(outbox: Database) -> None:
+def prepare(outbox: Database, xid: str, *event_ids: str, compressed: bool = False) -> None:
+    """xid as it stands in SQL. Prepared by a session of its own, which ends: as after a crash of the application."""
+    values = ", ".join(f"('{event_id}', 'order', 'o1', 'Created', '[]')" for event_id in event_ids)
+    with outbox.connect(database=outbox.name) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION binlog_transaction_compression = {compressed}")
+        cursor.execute(f"XA START {xid}")
+        cursor.execute(
+            f"INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES {values}"
+        )
+        cursor.execute(f"XA END {xid}")
+        cursor.execute(f"XA PREPARE {xid}")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_xa(outbox: Database, compressed: bool) -> None:
+    """What is prepared may yet be rolled back: it comes with its COMMIT, in the order of the commits."""
+    outbox.execute(f"SET SESSION binlog_transaction_compression = {compressed}")
     start = outbox.position()
-    for xid, end in (("x1", "COMMIT"), ("x2", "ROLLBACK")):
-        outbox.execute(f"XA START '{xid}'")
-        outbox.insert(xid)
-        outbox.execute(f"XA END '{xid}'")
-        outbox.execute(f"XA PREPARE '{xid}'")
-        outbox.execute(f"XA {end} '{xid}'")
+    prepare(outbox, "'x1'", "x1", compressed=compressed)
+    outbox.execute("XA COMMIT 'x1'")
+    prepare(outbox, "'x2'", "x2", compressed=compressed)
+    outbox.execute("XA ROLLBACK 'x2'")
     outbox.execute("XA START 'x3'")
     outbox.insert("x3")
     outbox.execute("XA END 'x3'")
@@ -74,22 +88,43 @@ def test_xa(outbox: Database) -> None:
     now = outbox.position()
     with Tail(outbox, start) as tail:
         tail.wait_for_position(now)
-    # A prepared transaction may still be rolled back: the sweep finds what was committed.
-    assert tail.event_ids == ["x3", "last"]
-    assert outbox.one("SELECT COUNT(*) FROM outbox_event WHERE event_id = 'x1'") == 1
+    assert tail.event_ids == ["x1", "x3", "last"]
+    assert not any(event.incomplete for event in tail.events)
 
 
-def test_rows_of_a_prepared_transaction_are_not_given_in_parts_either(outbox: Database) -> None:
+def test_the_position_does_not_wait_for_prepared_transactions(outbox: Database) -> None:
     start = outbox.position()
-    outbox.execute("XA START 'x1'")
-    outbox.insert(*[f"e{i}" for i in range(50)])
-    outbox.execute("XA END 'x1'")
-    outbox.execute("XA PREPARE 'x1'")
-    outbox.execute("XA ROLLBACK 'x1'")
+    with Tail(outbox, start) as tail:
+        prepare(outbox, r"'odd \" name', 'branch', 7", "a", "b")
+        outbox.insert("other")
+        tail.wait_for_position(outbox.position())
+        assert tail.event_ids == ["other"]
+        outbox.execute(r"XA COMMIT 'odd \" name', 'branch', 7")
+        tail.wait_for_events(3)
+        tail.wait_for_position(outbox.position())
+    assert tail.event_ids == ["other", "a", "b"]
+
+
+def test_xa_prepared_before_the_start_is_left_to_the_sweep(outbox: Database) -> None:
+    prepare(outbox, "'x'", "a")
+    with Tail(outbox, outbox.position()) as tail:
+        outbox.execute("XA COMMIT 'x'")
+        outbox.insert("last")
+        tail.wait(lambda: "last" in tail.event_ids)
+    assert tail.event_ids == ["last"]
+
+
+def test_rows_of_a_large_prepared_transaction_are_not_given_before_its_commit(outbox: Database) -> None:
+    start = outbox.position()
+    rows = [f"e{i}" for i in range(50)]
+    for end in ("ROLLBACK", "COMMIT"):
+        prepare(outbox, "'x1'", *rows)
+        outbox.execute(f"XA {end} 'x1'")
     outbox.insert("last")
     with Tail(outbox, start, chunk_events=10) as tail:
         tail.wait(lambda: "last" in tail.event_ids)
-    assert tail.event_ids == ["last"]
+    assert tail.event_ids == [*rows, "last"]
+    assert [t.end is None for t in tail.transactions if t.events] == [True] * 4 + [False] * 2
 
 
 @pytest.mark.parametrize(

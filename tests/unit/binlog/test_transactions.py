@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
 import pytest
@@ -136,20 +135,6 @@ def test_savepoints_and_rollbacks_that_are_logged(dump: Dump, assembler: Assembl
     assert ids(seen) == [["e1", "e2", "e3"], []]
     assert incomplete(seen) == ["e1", "e2"]
     assert assembler.offset == dump.offset
-
-
-@pytest.mark.parametrize(("one_phase", "expected"), [(False, [[]]), (True, [["e1"]])])
-def test_xa(dump: Dump, assembler: Assembler, one_phase: bool, expected: list[list[str]]) -> None:
-    dump.gtid()
-    dump.query("XA START X'31',X'',1")
-    dump.insert("e1")
-    dump.query("XA END X'31',X'',1")
-    dump.event(ev.XA_PREPARE, bytes([one_phase]) + struct.pack("<iii", 1, 1, 0) + b"1")
-    seen = feed(assembler, dump.take())
-    assert ids(seen) == expected and seen[0].gtids == [GtidRange(str(SERVER), 1, 1)]
-    dump.statement("XA COMMIT X'31',X'',1")
-    (done,) = feed(assembler, dump.take())
-    assert (done.events, done.traffic) == ([], 0)
 
 
 # -- large transactions ------------------------------------------------------------------------------------------
