@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -20,10 +21,14 @@ _TAG = re.compile(r"^[a-z_][a-z0-9_]{0,31}$")
 _INTERVAL = re.compile(r"^(\d+)(?:-(\d+))?$")
 
 
+def _last_of(span: list[int]) -> int:
+    return span[1]
+
+
 class GtidSet:
     """A mutable set of GTIDs, kept as sorted disjoint intervals per source.
 
-    The usual change, the next GTID of a known source, costs O(1).
+    The usual change, the next GTID of a known source, costs O(1); a set read in order, O(n).
     """
 
     __slots__ = ("_intervals",)
@@ -71,13 +76,14 @@ class GtidSet:
         if tail[0] <= first <= tail[1] + 1:
             tail[1] = max(tail[1], last)
             return
-        merged: list[list[int]] = []
-        for span in sorted([*spans, [first, last]]):
-            if merged and span[0] <= merged[-1][1] + 1:
-                merged[-1][1] = max(merged[-1][1], span[1])
-            else:
-                merged.append(list(span))
-        self._intervals[one.source] = merged
+        if first > tail[1]:
+            spans.append([first, last])
+            return
+        begin = end = bisect_left(spans, first - 1, key=_last_of)  # the first that it touches, or lies before
+        while end < len(spans) and spans[end][0] <= last + 1:
+            first, last = min(first, spans[end][0]), max(last, spans[end][1])
+            end += 1
+        spans[begin:end] = [[first, last]]
 
     def update(self, other: Iterable[GtidRange]) -> None:
         for one in other:

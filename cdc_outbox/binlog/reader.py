@@ -34,6 +34,9 @@ _FILE_LIMIT = 1 << 32
 _CANNOT_READ_BINLOG = 1236
 _MISSING_GRANTS = {1044, 1142, 1227}
 _LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size")
+_NOT_BY_GTID = "auto_position"
+"""In what a server says that has transactions without GTIDs, or might get some: it is not asked by set any more."""
+
 _SAME_SERVER_ID = "same server_uuid/server_id"
 
 Sink = Callable[[list[Transaction]], None]
@@ -209,6 +212,8 @@ class BinlogReader:
                 f"another replica reads the binlog with our server_id {self._server_id}: {said}",
                 hint="give each its own mysql.server_id, or set it to null",
             )
+        if _NOT_BY_GTID in text:
+            return BinlogLost(f"the position is a GTID set, and gtid_mode is no longer ON: {said}")
         if any(sign in text for sign in _LOST_BINLOG):
             return BinlogLost(f"the binlog after {self.position} is no longer on the server: {said}")
         return BinlogUnreadable(

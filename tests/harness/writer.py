@@ -28,12 +28,15 @@ class Writer:
         rate: float | None = None,
         seed: int = 1,
         table: str = "outbox_event",
+        first_number: int = 1,
     ) -> None:
-        """rate: transactions a second of each thread, None: as fast as it goes."""
+        """rate: transactions a second of each thread, None: as fast as it goes. first_number: of each aggregate; a
+        second writer goes on above the first one's."""
         self._world = world
         self._table = table
         self._limit = limit
         self._pause = 1 / rate if rate else 0.0
+        self._first_number = first_number
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._count = 0
@@ -70,7 +73,7 @@ class Writer:
     def _write(self, aggregates: list[str], random: random.Random) -> None:
         connection = self._world.connect(autocommit=False)
         try:
-            numbers: dict[str, int] = defaultdict(int)
+            numbers: dict[str, int] = defaultdict(lambda: self._first_number - 1)
             while not self._stop.is_set():
                 chosen = [random.choice(aggregates) for _ in range(random.choice((1, 1, 1, 3)))]
                 written: list[tuple[str, str]] = []

@@ -334,3 +334,72 @@ def test_stretches_without_events_are_joined(outbox: Database) -> None:
     between = [t for t in tail.transactions if not t.events]
     assert 1 <= len(between) < 50
     assert sum(gtid.last - gtid.first + 1 for t in tail.transactions for gtid in t.gtids) >= 202
+
+
+OTHERS = ["11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222:from_berlin"]
+
+
+def insert_as(outbox: Database, gtid: str, event_id: str) -> None:
+    """As a replica applies it: under another server's GTID."""
+    with outbox.connect(database=outbox.name) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION gtid_next = %s", (gtid,))
+        cursor.execute(
+            "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload)"
+            " VALUES (%s, 'order', 'o1', 'Created', '{}')",
+            (event_id,),
+        )
+        cursor.execute("SET SESSION gtid_next = 'AUTOMATIC'")
+
+
+def test_transactions_of_several_servers(outbox: Database) -> None:
+    """In the order in which they are here; each source has its own numbers, with holes."""
+    start = outbox.gtid_position()
+    for number in (1, 2, 5, 4):
+        for place, source in enumerate(OTHERS):
+            insert_as(outbox, f"{source}:{number}", f"{place}-{number}")
+        outbox.insert(f"own-{number}")
+    outbox.execute("FLUSH BINARY LOGS")
+    expected = [f"{place}-{number}" for number in (1, 2, 5, 4) for place in (0, 1, "own")]
+    with Tail(outbox, start) as tail:
+        tail.wait_for_events(len(expected))
+        tail.wait_for_position(outbox.gtid_position())
+        assert tail.event_ids == expected
+        assert tail.reader.position.gtid_set == outbox.gtid_position().gtid_set
+    known = start.gtid_set
+    assert known is not None
+    own = outbox.one("SELECT @@server_uuid")
+    last = next(gtid.last for gtid in known if gtid.source == own)
+    half = known.union(GtidSet.parse(f"{OTHERS[0]}:1-2,{OTHERS[1]}:1:5,{own}:1-{last + 3}"))
+    with Tail(outbox, Position(gtid_set=half)) as tail:
+        tail.wait_for_position(outbox.gtid_position())
+    assert tail.event_ids == ["1-2", "0-5", "0-4", "1-4", "own-4"]
+
+
+def test_a_restored_server_names_gtids_that_it_has_no_events_of(outbox: Database) -> None:
+    """gtid_purged, as a restored dump sets it: whoever has them reads on, whoever lacks one has lost the binlog."""
+    restored = f"{OTHERS[0]}:100-200"
+    outbox.insert("before")
+    start = outbox.gtid_position()
+    outbox.execute(f"SET GLOBAL gtid_purged = '+{restored}'")
+    assert start.gtid_set is not None
+    outbox.insert("a")
+    with Tail(outbox, Position(gtid_set=start.gtid_set.union(GtidSet.parse(restored)))) as tail:
+        tail.wait_for_position(outbox.gtid_position())
+        assert tail.event_ids == ["a"]
+    with Tail(outbox, start) as tail:
+        assert isinstance(tail.wait_for_error(), BinlogLost)
+
+
+def test_a_seek_over_many_files(outbox: Database) -> None:
+    """By set the server finds the file; nothing of those before it is sent."""
+    sets = []
+    for i in range(60):
+        outbox.insert(f"e{i}")
+        outbox.execute("FLUSH BINARY LOGS")
+        sets.append(outbox.gtid_position())
+    for after in (57, 20):
+        with Tail(outbox, sets[after]) as tail:
+            tail.wait_for_position(outbox.gtid_position())
+        assert tail.event_ids == [f"e{i}" for i in range(after + 1, 60)]
+        files = {t.end[0] for t in tail.transactions if t.end is not None}
+        assert len(files) <= 60 - after + 1

@@ -147,6 +147,7 @@ def test_the_gtid_set_grows_with_what_was_read(serving: Callable[..., Server]) -
         (1236, "Replica has more GTIDs than the source has, using the source's SERVER_UUID.", BinlogLost, "more GTIDs"),
         (1236, "Client requested source to start replication from position > file size", BinlogLost, "file size"),
         (1236, "A replica with the same server_uuid/server_id as this replica has connected", Refused, "server_id 42"),
+        (1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file", BinlogLost, "no longer ON"),
         (1236, "bogus data in log event; the first event 'binlog.000001' at 1000", BinlogUnreadable, "bogus data"),
         (1227, "Access denied; you need the REPLICATION SLAVE privilege", Refused, "REPLICATION SLAVE"),
     ],
