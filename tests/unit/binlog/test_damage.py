@@ -114,8 +114,8 @@ def read(events: Sequence[bytes], extra: Sequence[str] = (), table: Any = TABLE)
     found: list[Event] = []
     try:
         for event in events:
-            for transaction in assembler.feed([event]):
-                found += transaction.events
+            for given in assembler.feed([event]):
+                found += [one for transaction in given for one in transaction.events]
     except BinlogUnreadable:
         return found, False
     return found, True
