@@ -23,7 +23,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HOST = re.compile(r"[^\s:/,]+|\[[0-9A-Fa-f:.%]+\]")
 
 
-def _duration(value: object) -> float:
+def seconds(value: object) -> float:
     """Seconds of `10s`, `250ms`, `1h` or a plain number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 1e15:
         return float(value)
@@ -46,7 +46,7 @@ def _size(value: object) -> int:
 
 def between(least: str, most: str) -> AfterValidator:
     """Limits of a duration or a size, both included, written as in a file so that a message shows units."""
-    parse = _duration if _DURATION.fullmatch(least) else _size
+    parse = seconds if _DURATION.fullmatch(least) else _size
     low, high = parse(least), parse(most)
 
     def check(value: float) -> float:
@@ -144,7 +144,7 @@ def _schema(number: str, text: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": number, "minimum": 0}, {"type": "string", "pattern": pattern}]})
 
 
-Seconds = Annotated[float, BeforeValidator(_duration), _schema("number", _DURATION)]
+Seconds = Annotated[float, BeforeValidator(seconds), _schema("number", _DURATION)]
 Bytes = Annotated[int, BeforeValidator(_size), _schema("integer", _SIZE)]
 NUMBER = BeforeValidator(_no_boolean)
 Option = Annotated[Any, BeforeValidator(_single), WithJsonSchema({"type": ["string", "number", "boolean"]})]

@@ -20,6 +20,10 @@ class Status(IntEnum):
     FAILED = 3
 
 
+SKIPPED = "skipped"
+"""error_class of what a person gave up, and what last_error of such a row begins with."""
+
+
 class TableName(NamedTuple):
     """A table with its database, as the server spells them."""
 
@@ -75,6 +79,16 @@ class Event:
     def key(self) -> tuple[TableName, int, str]:
         """What names a row: ids alone come back after TRUNCATE or a restore."""
         return (self.table, self.id, self.event_id)
+
+    @property
+    def skipped(self) -> bool:
+        """A person gave it up: it gets its dead letter without being published."""
+        return self.retry_count > self.max_retries
+
+    @property
+    def attempts(self) -> int:
+        """How often it has been tried when it dies, the first time included; of a skipped one the most it can be."""
+        return min(self.retry_count, self.max_retries) + (not self.skipped)
 
     @property
     def size(self) -> int:

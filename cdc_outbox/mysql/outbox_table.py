@@ -97,7 +97,7 @@ class OutboxTable:
         """What the rows say; rows that are gone, or not visible yet, are missing. A lock waits for the latter."""
         found: dict[int, RowStatus] = {}
         for part in _slices(ids):
-            sql = self._query("statuses", ids=_numbers(part), lock=lock)
+            sql = self._query("statuses", ids=numbers(part), lock=lock)
             found.update({id: RowStatus(e, status, bool(parked)) for id, e, status, parked in session.query(sql)})
         return found
 
@@ -106,7 +106,7 @@ class OutboxTable:
         return len(rows) == sum(
             int(count)
             for part in _slices(rows)
-            for (count,) in session.query(self._query("pending_count", rows=_pairs(session, part), lock=lock))
+            for (count,) in session.query(self._query("pending_count", rows=pairs(session, part), lock=lock))
         )
 
     def fetch(self, session: Session, ids: Sequence[int], lock: Lock = "") -> dict[int, Event]:
@@ -114,7 +114,7 @@ class OutboxTable:
         found: dict[int, Event] = {}
         for part in _slices(ids):
             columns = self._columns(_COLUMNS)
-            for row in session.query(self._query("fetch", columns=columns, ids=_numbers(part), lock=lock)):
+            for row in session.query(self._query("fetch", columns=columns, ids=numbers(part), lock=lock)):
                 event = self._event(row)
                 found[event.id] = event
         return found
@@ -135,6 +135,12 @@ class OutboxTable:
             limit=int(limit),
         )
         return [candidate for candidate in self._candidates(session, sql) if candidate.event.parked]
+
+    def last_errors(self, session: Session, ids: Collection[int]) -> dict[int, str]:
+        """What last_error of these rows says; empty where the column does not exist."""
+        if not ids or not self.has_last_error:
+            return {}
+        return {id: text or "" for id, text in session.query(self._query("last_errors", ids=numbers(ids)))}
 
     def due_or_stuck(self, session: Session, relay: str) -> tuple[bool, bool, bool, bool]:
         """(a retry is due, something parked is due, something is at 1, the relay is paused): the idle question."""
@@ -192,7 +198,7 @@ class OutboxTable:
         """Those of the ids that are still pending, by id, locked."""
         found: list[Candidate] = []
         for part in _slices(ids):
-            sql = self._query("pending_rows", columns=self._columns(_SIZE_ONLY), ids=_numbers(part))
+            sql = self._query("pending_rows", columns=self._columns(_SIZE_ONLY), ids=numbers(part))
             found += self._candidates(session, sql)
         return found
 
@@ -256,7 +262,7 @@ class OutboxTable:
     def _change(self, session: Session, statement: str, rows: Sequence[Row], **parts: object) -> int:
         matched = 0
         for part in _slices(rows):
-            matched += session.execute(self._query(statement, rows=_pairs(session, part), **parts))
+            matched += session.execute(self._query(statement, rows=pairs(session, part), **parts))
         return matched
 
     def _error(self, session: Session, error: str) -> str:
@@ -320,11 +326,13 @@ def _aggregates(session: Session, aggregates: Iterable[Aggregate]) -> str:
     return ",".join(f"x'{(kind + chr(0) + id).encode().hex()}'" for _, kind, id in aggregates)
 
 
-def _numbers(ids: Iterable[int]) -> str:
+def numbers(ids: Iterable[int]) -> str:
+    """Ids as they stand in an IN list."""
     return ",".join(str(int(id)) for id in ids)
 
 
-def _pairs(session: Session, rows: Iterable[Row]) -> str:
+def pairs(session: Session, rows: Iterable[Row]) -> str:
+    """Rows as they stand in an IN list of (id, event_id)."""
     return ",".join(f"({int(id)},{session.literal(event_id)})" for id, event_id in rows)
 
 

@@ -205,3 +205,43 @@ SELECT TIMESTAMPDIFF(SECOND, MIN(created_at), NOW()) FROM (
 
 -- emit --
 INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES (%s, %s, %s, %s, %s)
+
+-- last_errors --
+SELECT id, last_error FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- events_in_state --
+-- in the index's own order, which needs no sort
+SELECT {columns} FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} {filters} ORDER BY {order} {limit}
+
+-- events_among_first --
+-- a filter that no index serves: only the first rows of the state are looked at
+SELECT {columns} FROM (
+  SELECT id AS seen FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} ORDER BY {order} LIMIT {scan}
+) AS first STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON id = seen WHERE TRUE {filters} ORDER BY {order} LIMIT {limit}
+
+-- more_in_state --
+SELECT COUNT(*) FROM (SELECT 1 FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} LIMIT {limit}) AS first
+
+-- events_by_id --
+SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- events_by_event_id --
+SELECT {columns} FROM {table} WHERE event_id IN ({event_ids})
+
+-- free_in_state --
+-- locked for the batch; what somebody else has locked is left for later
+SELECT id, event_id FROM {table} FORCE INDEX (PRIMARY)
+WHERE (id, event_id) IN ({rows}) AND {state} FOR UPDATE SKIP LOCKED
+
+-- retry_by_hand --
+UPDATE {table} FORCE INDEX (PRIMARY) SET retry_count = 0, next_retry_at = NOW() {last_error}
+WHERE (id, event_id) IN ({rows}) AND status = 3
+
+-- skip_by_hand --
+-- retry_count above max_retries tells the leader to send the dead letter instead of the event
+UPDATE {table} FORCE INDEX (PRIMARY) SET retry_count = max_retries + 1, next_retry_at = NOW() {last_error}
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 3) AND next_retry_at IS NOT NULL
+
+-- purge_dead --
+DELETE dead FROM {table} AS dead FORCE INDEX (PRIMARY)
+WHERE (id, event_id) IN ({rows}) AND status = 3 AND next_retry_at IS NULL

@@ -65,6 +65,8 @@ class Envelope:
     refusals = 0
     """block.refusals when the poller queued it."""
     error: RecordRefused | None = None
+    reason = ""
+    """Why a person gave it up, as its row says."""
     retry_in = 0
     """Seconds until the next retry."""
     handed_at = 0.0

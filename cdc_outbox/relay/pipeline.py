@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
 from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE
-from cdc_outbox.model import Aggregate, Event, Transaction
+from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
 
@@ -262,8 +262,8 @@ class Pipeline(Worker):
         if envelope.transaction is None:
             if ledger.overtaken(envelope):
                 ledger.put_back(envelope)
-            elif event.retry_count > event.max_retries:
-                self._bury(envelope, RecordRefused("skipped", "skipped by a person"))
+            elif event.skipped:
+                self._bury(envelope, RecordRefused(SKIPPED, envelope.reason))
             else:
                 self._send(envelope, handed)
             return
@@ -399,8 +399,7 @@ class Pipeline(Worker):
         event = envelope.event
         self._alerts.alert(
             "event_dead",
-            f"event {event.event_id} of {event.table} (id {event.id}) is dead after"
-            f" {event.retry_count + 1} attempts: {error}",
+            f"event {event.event_id} of {event.table} (id {event.id}) is dead after {event.attempts} attempts: {error}",
             topic=event.aggregate_type,
         )
         self._send_letter(envelope, error)
@@ -430,6 +429,6 @@ class Pipeline(Worker):
             topic = self._router.record(event).topic
         except RecordRefused:
             topic = ""  # no topic could be made for it
-        letter = self._router.dead_letter(event, error, event.retry_count + 1, topic, max_bytes)
+        letter = self._router.dead_letter(event, error, event.attempts, topic, max_bytes)
         letter.token = envelope
         return letter, self._publisher.refusal(letter)

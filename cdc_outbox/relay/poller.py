@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pymysql.err import MySQLError
 
-from cdc_outbox.model import Aggregate, Event, Position, Status, TableName
+from cdc_outbox.model import SKIPPED, Aggregate, Event, Position, Status, TableName
 from cdc_outbox.mysql.checkpoint import Fence, is_paused, purged_gtids, retention_left, server_position
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
@@ -267,8 +267,18 @@ class Poller(Worker):
                 continue
             envelope.load(event)
             present.append(envelope)
+        self._read_why_skipped(table, present)
         self._budget.add(len(present), sum(envelope.size for envelope in present))
         self._submit(Queued(present))
+
+    def _read_why_skipped(self, table: OutboxTable, envelopes: Sequence[Envelope]) -> None:
+        """Rows that a person gave up carry the reason in last_error; the dead letter and the alert repeat it."""
+        skipped = [envelope for envelope in envelopes if envelope.event.skipped]
+        if skipped:
+            said = table.last_errors(self._session, [envelope.event.id for envelope in skipped])
+            for envelope in skipped:
+                reason = said.get(envelope.event.id, "")
+                envelope.reason = reason if reason.startswith(SKIPPED) else ""
 
     # -- freeing aggregates -----------------------------------------------------------------------------------
 

@@ -163,3 +163,49 @@ def test_a_wrong_password_is_refused_without_showing_it(relay: Relay, monkeypatc
     assert code == 2
     assert "mysql.password" in said
     assert "wr0ng-s3cr3t" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["retry"],
+        ["retry", "some-event", "--state", "dead"],
+        ["retry", "--state", "sent"],
+        ["skip", "--state", "pending"],
+        ["purge", "--state", "failed"],
+        ["list", "--older-than", "yesterday"],
+        ["list", "--table", "other"],
+        ["list", "--error", "x"],
+        ["show", "nobody"],
+    ],
+    ids=" ".join,
+)
+def test_events_must_be_asked_for_sensibly(relay: Relay, words: list[str]) -> None:
+    relay("init")
+    code, said = relay("events", *words)
+    assert code == 2
+    assert "Traceback" not in said
+
+
+def test_events_are_listed_and_shown(relay: Relay) -> None:
+    relay("init")
+    event_id = relay("emit", "--payload", '{"secret": "s3cr3t"}', "--aggregate-id", "订单-7")[1].strip()
+    code, said = relay("events", "list")
+    assert code == 0
+    assert re.search(rf"^pending +1 +{event_id} +test/订单-7 +TestEvent +0/3 ", said, flags=re.M)
+    code, said = relay("events", "list", "--state", "dead")
+    assert (code, said) == (0, "no such event\n")
+    code, said = relay("events", "show", event_id)
+    assert "committed and not published yet" in said
+    assert "s3cr3t" not in said
+    told = json.loads(relay("events", "show", event_id, "--payload", "--json")[1])
+    assert told["payload"] == '{"secret": "s3cr3t"}'
+    assert (told["state"], told["aggregate_id"], told["last_error"]) == ("pending", "订单-7", None)
+
+
+def test_what_a_row_holds_cannot_steer_the_terminal(relay: Relay) -> None:
+    relay("init")
+    relay("emit", "--aggregate-id", "a\x1b[2J\nb")
+    code, said = relay("events", "list")
+    assert code == 0
+    assert "test/a\\x1b[2J\\nb" in said

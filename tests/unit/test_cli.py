@@ -84,14 +84,16 @@ def test_version_and_help(cli: Cli) -> None:
     assert cli("--version").out == f"cdc-outbox {__version__}\n"
     shown = cli("--help")
     assert shown.code == 0
-    for command in ("init", "doctor", "start", "status", "checkpoint", "emit"):
+    for command in ("init", "doctor", "start", "status", "events", "checkpoint", "emit"):
         assert command in shown.out
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["events", "list"],
+        ["events"],
+        ["events", "retry"],
+        ["events", "skip", "x", "--state", "failed"],
         ["archive"],
         ["tail"],
         ["pause", "now"],

@@ -328,3 +328,20 @@ def test_while_paused_nothing_goes_out_and_what_is_out_is_settled(bench: Bench) 
     assert len(bench.publisher.sent) == 1
     bench.brake.paused = False
     bench.until(lambda: len(bench.publisher.sent) == 3)
+
+
+def test_a_skipped_row_gets_its_dead_letter_and_is_not_published(bench: Bench) -> None:
+    """A person set retry_count above max_retries; the poller has read why."""
+    queued = bench.ledger.queue([event(1, retry_count=4), event(2, "b", retry_count=1)], lambda _: True)
+    queued[0].reason = "skipped: customer gone"
+    bench.pipeline.submit(Queued(queued))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    assert sorted(bench.topics()) == [("dead", "e1"), ("outbox.event.order", "e2")]
+    letter = next(record for record in bench.publisher.sent if record.topic == "dead")
+    headers = dict(letter.headers)
+    assert (headers["error_class"], headers["error_message"]) == (b"skipped", b"skipped: customer gone")
+    assert headers["attempts"] == b"3", "the most there can have been"
+    bench.pipeline.deliver([Delivery(letter.token, None)])
+    bench.until(lambda: bench.ledger.owed == 1)
+    (dead,) = bench.ledger.take_outcomes(10)
+    assert dead.stage is Stage.DEAD
