@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal
 
 from cdc_outbox.model import TableName
-from cdc_outbox.mysql.outbox_table import Row, column_names, numbers, pairs
+from cdc_outbox.mysql.outbox_table import AGGREGATE, Row, column_names, numbers, pairs
 from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import Session
 
@@ -160,8 +160,7 @@ class EventRows:
         return self._rows(self._query("events_in_state", **parts, limit=""))
 
     def more_than_looked_at(self, state: State) -> bool:
-        row = self._session.row(self._query("more_in_state", state=CONDITION[state], limit=LOOKED_AT + 1))
-        return row is not None and int(row[0]) > LOOKED_AT
+        return count(self._session, self.name, state, LOOKED_AT + 1) > LOOKED_AT
 
     def by_id(self, ids: Collection[int]) -> list[EventRow]:
         return self._rows(self._query("events_by_id", columns=self._columns, ids=numbers(ids))) if ids else []
@@ -195,6 +194,27 @@ class EventRows:
                 if changed != len(free):
                     raise AssertionError("locked rows changed under us")
         return set(free)
+
+
+def count(session: Session, table: TableName, state: State, most: int | None) -> int:
+    """Rows in a state, by the index alone; counting stops at `most`."""
+    limit = "" if most is None else f"LIMIT {int(most)}"
+    row = session.row(query("count_in_state", table=table.quoted, state=CONDITION[state], limit=limit))
+    assert row is not None
+    return int(row[0])
+
+
+def blocked_aggregates(session: Session, table: TableName, most: int) -> int:
+    """Aggregates with a row failed, parked or at 1, among the first `most` rows of each of these states."""
+    row = session.row(query("blocked_count", table=table.quoted, aggregate=AGGREGATE, limit=int(most)))
+    assert row is not None
+    return int(row[0])
+
+
+def oldest_unsettled(session: Session, table: TableName) -> int | None:
+    """Age in seconds, by the database's clock, of the first row that is pending or at 1."""
+    row = session.row(query("oldest_unsettled", table=table.quoted))
+    return None if row is None or row[0] is None else max(0, int(row[0]))
 
 
 def batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -37,7 +37,7 @@ _COLUMNS = (
 )
 _SIZE_ONLY = tuple("OCTET_LENGTH(payload)" if column == _PAYLOAD else column for column in _COLUMNS)
 
-_AGGREGATE = (
+AGGREGATE = (
     "CAST(CONCAT(CONVERT(aggregate_type USING utf8mb4), CHAR(0 USING utf8mb4),"
     " CONVERT(aggregate_id USING utf8mb4)) AS BINARY)"
 )
@@ -59,22 +59,6 @@ class RowStatus:
     event_id: str
     status: int
     parked: bool
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Rows of a table by state; pending leaves out parked. sent_is_lower_bound: counting stopped at SENT_LIMIT."""
-
-    pending: int
-    sending: int
-    sent: int
-    failed: int
-    dead: int
-    parked: int
-    sent_is_lower_bound: bool
-
-
-SENT_LIMIT = 100_000
 
 
 class OutboxTable:
@@ -124,11 +108,11 @@ class OutboxTable:
     ) -> list[Candidate]:
         """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates. ordered:
         none behind a row of its aggregate whose time has not come."""
-        clause = f"AND {_AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
+        clause = f"AND {AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
         sql = self._query(
             "due",
             columns=self._columns(_SIZE_ONLY),
-            aggregate=_AGGREGATE,
+            aggregate=AGGREGATE,
             first="AND (first_id IS NULL OR id < first_id)" if ordered else "",
             without=clause,
             above=int(above),
@@ -150,11 +134,11 @@ class OutboxTable:
 
     def failed_aggregates(self, session: Session) -> list[Aggregate]:
         """Aggregates with a row whose time has not come."""
-        return self._aggregates(session, self._query("failed_aggregates", aggregate=_AGGREGATE))
+        return self._aggregates(session, self._query("failed_aggregates", aggregate=AGGREGATE))
 
     def blocked_aggregates(self, session: Session) -> list[Aggregate]:
         """Aggregates with a row failed, parked or at 1."""
-        return self._aggregates(session, self._query("blocked_aggregates", aggregate=_AGGREGATE))
+        return self._aggregates(session, self._query("blocked_aggregates", aggregate=AGGREGATE))
 
     def _aggregates(self, session: Session, sql: str) -> list[Aggregate]:
         return [self._aggregate(one) for (one,) in session.query(sql)]
@@ -176,7 +160,7 @@ class OutboxTable:
             return {}
         # Beyond some thousand names, one look at all that is stuck costs less than naming them in every look.
         clause = self._only(session, only) if len(only) <= MAX_IDS else ""
-        sql = self._query("stuck_rows", aggregate=_AGGREGATE, only=clause)
+        sql = self._query("stuck_rows", aggregate=AGGREGATE, only=clause)
         return {self._aggregate(one): int(count) for one, count in session.query(sql)}
 
     def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, Row, object]]:
@@ -211,23 +195,11 @@ class OutboxTable:
         """Return once the newest rows that the binlog may show already are committed."""
         session.query(self._query("newest_rows"))
 
-    def counts(self, session: Session, *, full: bool = False) -> Counts:
-        limit = "" if full else f"LIMIT {SENT_LIMIT}"
-        row = session.row(self._query("counts", sent_limit=limit))
-        assert row is not None
-        pending, sending, sent, failed, dead, parked = (int(number) for number in row)
-        return Counts(pending, sending, sent, failed, dead, parked, not full and sent >= SENT_LIMIT)
-
     def waiting(self, session: Session) -> tuple[int, int]:
         """(parked rows, dead rows), by index."""
         row = session.row(self._query("waiting"))
         assert row is not None
         return int(row[0]), int(row[1])
-
-    def oldest_pending(self, session: Session) -> int | None:
-        """Age in seconds of the first pending row, by the database's clock."""
-        row = session.row(self._query("oldest_pending"))
-        return None if row is None or row[0] is None else max(0, int(row[0]))
 
     # -- status changes, each giving the number of rows that were as expected ---------------------------------
 
@@ -319,7 +291,7 @@ class OutboxTable:
         )
 
     def _only(self, session: Session, aggregates: Iterable[Aggregate]) -> str:
-        return f"AND {_AGGREGATE} IN ({_aggregates(session, aggregates)})"
+        return f"AND {AGGREGATE} IN ({_aggregates(session, aggregates)})"
 
 
 def _aggregates(session: Session, aggregates: Iterable[Aggregate]) -> str:

@@ -184,23 +184,28 @@ WHERE status = 0 AND next_retry_at IS NULL AND id > {above} AND id <= {top} ORDE
 SELECT {columns} FROM {table} FORCE INDEX (PRIMARY)
 WHERE id IN ({ids}) AND status = 0 AND next_retry_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED
 
--- counts --
-SELECT
-  (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NULL),
-  (SELECT COUNT(*) FROM {table} WHERE status = 1),
-  (SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE status = 2 {sent_limit}) AS sent),
-  (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL),
-  (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NULL),
-  (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL)
+-- count_in_state --
+-- index entries only, counted up to a limit
+SELECT COUNT(*) FROM (SELECT 1 FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} {limit}) AS counted
+
+-- blocked_count --
+-- the aggregate is in no index: only so many rows of each state are looked at
+SELECT COUNT(DISTINCT aggregate) FROM (
+  (SELECT {aggregate} AS aggregate FROM {table} WHERE status = 3 AND next_retry_at IS NOT NULL LIMIT {limit})
+  UNION ALL (SELECT {aggregate} FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL LIMIT {limit})
+  UNION ALL (SELECT {aggregate} FROM {table} WHERE status = 1 LIMIT {limit})
+) AS blocked
 
 -- waiting --
 SELECT
   (SELECT COUNT(*) FROM {table} WHERE status = 0 AND next_retry_at IS NOT NULL),
   (SELECT COUNT(*) FROM {table} WHERE status = 3 AND next_retry_at IS NULL)
 
--- oldest_pending --
+-- oldest_unsettled --
+-- the first pending row and the first at 1; ids follow the order of the inserts
 SELECT TIMESTAMPDIFF(SECOND, MIN(created_at), NOW()) FROM (
-  SELECT created_at FROM {table} WHERE status = 0 AND next_retry_at IS NULL ORDER BY id LIMIT 1
+  (SELECT created_at FROM {table} WHERE status = 0 AND next_retry_at IS NULL ORDER BY id LIMIT 1)
+  UNION ALL (SELECT created_at FROM {table} WHERE status = 1 ORDER BY next_retry_at, id LIMIT 1)
 ) AS oldest
 
 -- emit --
@@ -218,9 +223,6 @@ SELECT {columns} FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} 
 SELECT {columns} FROM (
   SELECT id AS seen FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} ORDER BY {order} LIMIT {scan}
 ) AS first STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON id = seen WHERE TRUE {filters} ORDER BY {order} LIMIT {limit}
-
--- more_in_state --
-SELECT COUNT(*) FROM (SELECT 1 FROM {table} FORCE INDEX (idx_status_next_retry) WHERE {state} LIMIT {limit}) AS first
 
 -- events_by_id --
 SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
