@@ -247,3 +247,32 @@ WHERE (id, event_id) IN ({rows}) AND status IN (0, 3) AND next_retry_at IS NOT N
 -- purge_dead --
 DELETE dead FROM {table} AS dead FORCE INDEX (PRIMARY)
 WHERE (id, event_id) IN ({rows}) AND status = 3 AND next_retry_at IS NULL
+
+-- archive_columns --
+SELECT COLUMN_NAME, LOWER(COLUMN_TYPE), GENERATION_EXPRESSION <> '' FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+
+-- archive_cutoff --
+-- by the database's clock, in the session's time zone, once for the whole run
+SELECT CAST(NOW(6) - INTERVAL %s SECOND AS CHAR)
+
+-- archive_ends --
+SELECT MIN(id), MAX(id) FROM {table}
+
+-- archive_age --
+SELECT created_at < %s FROM {table} FORCE INDEX (PRIMARY) WHERE id >= %s ORDER BY id LIMIT 1
+
+-- archive_page --
+-- a plain read: it locks nothing, and what it finds is looked at again under a lock
+SELECT id, created_at < %s FROM {table} FORCE INDEX (PRIMARY)
+WHERE id > %s AND id <= %s AND status = 2 ORDER BY id LIMIT {limit}
+
+-- archive_lock --
+SELECT id FROM {table} FORCE INDEX (PRIMARY)
+WHERE id IN ({ids}) AND status = 2 AND created_at < %s FOR UPDATE SKIP LOCKED
+
+-- archive_copy --
+INSERT INTO {into} ({columns}) SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- archive_delete --
+DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND status = 2

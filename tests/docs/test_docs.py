@@ -176,7 +176,7 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
 
 def test_a_command_that_is_not_there_would_be_found() -> None:
     with pytest.raises(AssertionError, match="no command"):
-        check_command(["--config", "orders.yaml", "archive"])
+        check_command(["--config", "orders.yaml", "console"])
     with pytest.raises(AssertionError, match="no option"):
         check_command(["start", "--fast"])
 
