@@ -171,12 +171,12 @@ class KafkaSettings(_Section):
     """Topics of aggregate types that no topic name can hold: aggregate_type to topic."""
     create_topics: CreateTopicsSettings | None = None
     """Create topics that are missing; null leaves that to the broker."""
-    format: Annotated[Literal["plain"], later("cloudevents", "debezium")] = "plain"
-    """`plain`: the value is the payload's text."""
+    format: Literal["plain", "cloudevents", "cloudevents-structured", "debezium"] = "plain"
+    """`plain`: the value is the payload's text. `cloudevents`: binary mode. `debezium`: as its outbox event router."""
     dead_letter_topic: TopicName = "outbox.dead-letter"
     """Topic of events whose retries are used up."""
-    timestamp_max_age: Annotated[None, later()] = None
-    """Not supported yet."""
+    timestamp_max_age: Annotated[Seconds, between("1s", "36500d")] | None = 86_400.0
+    """Older events get the present time, and their own in the header `committed_at`; null: never."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """Compression of record batches."""
     linger: Annotated[Seconds, between("0s", "1m")] = 0.001

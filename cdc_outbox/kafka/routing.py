@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from cdc_outbox.config import ColumnSettings, KafkaSettings
     from cdc_outbox.model import Event
 
+Content = tuple[bytes | None, list[tuple[str, bytes]]]
+"""A record's value and headers."""
+
 _ERROR_MESSAGE_BYTES = 1000
+_EVER = 2**62
 _TYPES_REMEMBERED = 10_000
 """Aggregate types come from rows: a table that is misused must not fill our memory."""
 
 
 class Router:
-    """Builds records. Used by one thread."""
+    """Builds records in the plain format; those of other formats derive from it. Used by one thread."""
 
     def __init__(self, columns: ColumnSettings, kafka: KafkaSettings) -> None:
         self._template = kafka.topic
@@ -33,21 +37,34 @@ class Router:
         self._key_column = None if columns.key == "aggregate_id" else columns.key
         self._header_columns = list(columns.headers.items())
         self._dead_letter_topic = kafka.dead_letter_topic
+        # Without a limit no event is too old: all commits are later than 1970.
+        self._max_age = _EVER if kafka.timestamp_max_age is None else int(kafka.timestamp_max_age * 1000)
 
     def record(self, event: Event) -> Record:
         """The event's record, with the event as its token.
 
-        timestamp: the commit time, else the row's created_at, never later than now. A mapped header is left out where
-        its column is NULL; a mapped key is null there. Raises RecordRefused when no topic name comes out.
+        timestamp: the commit time, else the row's created_at, never later than now; now, with the header
+        `committed_at` (ms since the epoch), where it is older than kafka.timestamp_max_age: a topic's retention would
+        delete the record at once. A mapped header is left out where its column is NULL; a mapped key is null there.
+        Raises RecordRefused when no topic name comes out, or the format has no room for the event.
         """
         topic = self._topics.get(event.aggregate_type) if self._by_type else None
         if topic is None:
             topic = self._topic_of(event)
         now = int(time.time() * 1000)
+        value, headers = self._content(event)
         timestamp = event.committed_at or event.created_at or now
-        return Record(
-            topic, self._key(event), event.payload, self._headers(event), timestamp if timestamp < now else now, event
-        )
+        if timestamp > now:
+            timestamp = now
+        elif timestamp < now - self._max_age:
+            headers.append(("committed_at", b"%d" % timestamp))
+            timestamp = now
+        return Record(topic, self._key(event), value, headers, timestamp, event)
+
+    def topic(self, event: Event) -> str:
+        """Where its record goes. Raises RecordRefused when no topic name comes out."""
+        topic = self._topics.get(event.aggregate_type) if self._by_type else None
+        return self._topic_of(event) if topic is None else topic
 
     def dead_letter(
         self, event: Event, error: RecordRefused, attempts: int, original_topic: str, max_bytes: int
@@ -59,15 +76,15 @@ class Router:
         delete it by the age of the event.
         """
         message = str(error).encode()[:_ERROR_MESSAGE_BYTES].decode(errors="ignore")
-        headers = [
-            *self._headers(event),
+        value, headers = self._letter_content(event)
+        headers += [
             ("error_class", error.name.encode()),
             ("error_message", message.encode()),
             ("attempts", str(attempts).encode()),
             ("original_topic", original_topic.encode()),
         ]
         now = int(time.time() * 1000)
-        letter = Record(self._dead_letter_topic, self._key(event), event.payload, headers, now, event)
+        letter = Record(self._dead_letter_topic, self._key(event), value, headers, now, event)
         if record_bytes(letter) > max_bytes:
             letter.value = None
             letter.headers.append(("payload_omitted", b"true"))
@@ -98,7 +115,8 @@ class Router:
         value = _column(event, self._key_column)
         return None if value is None else value.encode()
 
-    def _headers(self, event: Event) -> list[tuple[str, bytes]]:
+    def _content(self, event: Event) -> Content:
+        """What a format decides: value and headers, the list being the caller's to extend."""
         headers = [
             ("event_id", event.event_id.encode()),
             ("event_type", event.event_type.encode()),
@@ -106,11 +124,17 @@ class Router:
             ("aggregate_id", event.aggregate_id.encode()),
             ("outbox_id", b"%d" % event.id),
         ]
-        for name, column in self._header_columns:
-            value = _column(event, column)
-            if value is not None:
-                headers.append((name, value.encode()))
-        return headers
+        if self._header_columns:
+            headers += self._mapped_headers(event)
+        return event.payload, headers
+
+    def _letter_content(self, event: Event) -> Content:
+        """Value and headers of its dead letter, before what happened to it."""
+        return self._content(event)
+
+    def _mapped_headers(self, event: Event) -> list[tuple[str, bytes]]:
+        values = ((name, _column(event, column)) for name, column in self._header_columns)
+        return [(name, value.encode()) for name, value in values if value is not None]
 
 
 def _names_more_than_the_type(template: str) -> bool:

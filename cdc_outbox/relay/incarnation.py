@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from cdc_outbox.binlog.reader import BinlogReader
 from cdc_outbox.errors import BinlogLost
+from cdc_outbox.kafka.formats import make_router
 from cdc_outbox.kafka.publisher import START_TIMEOUT, make_publisher
-from cdc_outbox.kafka.routing import Router
 from cdc_outbox.model import Position, TableName
 from cdc_outbox.mysql.checkpoint import (
     RESET,
@@ -217,7 +217,7 @@ class Incarnation:
         )
         self._pipeline = Pipeline(
             publisher=self._publisher,
-            router=Router(settings.outbox.columns, settings.kafka),
+            router=make_router(settings.outbox.columns, settings.kafka),
             intake=self._intake,
             ledger=self.ledger,
             budget=self.budget,

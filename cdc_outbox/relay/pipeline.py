@@ -426,7 +426,7 @@ class Pipeline(Worker):
         """The letter, without its value above max_bytes, and why it would be refused."""
         event = envelope.event
         try:
-            topic = self._router.record(event).topic
+            topic = self._router.topic(event)
         except RecordRefused:
             topic = ""  # no topic could be made for it
         letter = self._router.dead_letter(event, error, event.attempts, topic, max_bytes)

@@ -213,11 +213,6 @@ def test_what_is_not_there_yet_is_refused_not_ignored(tmp_path: Path, addition: 
     assert f"relay.yaml:8: {key} is not supported yet" in refusal(tmp_path, MINIMAL + addition + "\n")
 
 
-@pytest.mark.parametrize("addition", ["format: debezium", "format: cloudevents", "timestamp_max_age: 1d"])
-def test_what_is_not_there_yet_in_kafka(tmp_path: Path, addition: str) -> None:
-    assert "is not supported yet" in refusal(tmp_path, MINIMAL + f"  {addition}\n")
-
-
 def test_all_problems_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = MINIMAL.replace("user:", "usr:") + "log: {level: loud}\nlimits: {batch: 0}\n"
     lines = refusal(tmp_path, text, CDC_OUTBOX_NAM="x").splitlines()
@@ -419,7 +414,7 @@ def test_the_example_has_every_key_at_its_default() -> None:
     given = {"name": written["name"], "kafka": {"bootstrap_servers": written["kafka"]["bootstrap_servers"]}}
     given["mysql"] = {key: written["mysql"][key] for key in ("user", "database")} | {"password": "x"}
     assert settings == Settings.model_validate(given)
-    later = {"binlog.checkpoint_file", "binlog.source", "kafka.timestamp_max_age"}
+    later = {"binlog.checkpoint_file", "binlog.source"}
     inside = {"kafka.create_topics.partitions", "kafka.create_topics.replication_factor"}
     keys = {dotted(path) for path, kind in setting_kinds(Settings).items() if kind != "section"}
     assert leaves(written) - {"kafka.create_topics"} == keys - later - inside

@@ -12,7 +12,7 @@ from cdc_outbox.kafka.routing import Router
 from cdc_outbox.kafka.topics import record_bytes
 from cdc_outbox.model import Event, TableName
 
-COMMITTED = 1_700_000_000_123
+COMMITTED = int(time.time() * 1000) - 60_000
 
 
 def event(**fields: object) -> Event:
@@ -123,6 +123,18 @@ def test_the_timestamp_is_the_commit_then_the_creation_and_never_ahead_of_now() 
     assert router().record(event(**swept, created_at=COMMITTED)).timestamp == COMMITTED
     for fields in ({"committed_at": future}, {**swept, "created_at": future}, swept):
         assert before <= router().record(event(**fields)).timestamp <= int(time.time() * 1000)
+
+
+def test_what_is_older_than_the_limit_gets_the_present_time_and_says_its_own() -> None:
+    before = int(time.time() * 1000)
+    old = event(committed_at=before - 86_400_000 - 1000)
+    record = router().record(old)
+    assert before <= record.timestamp <= int(time.time() * 1000)
+    assert record.headers[5:] == [("committed_at", b"%d" % (before - 86_401_000))]
+    young = router().record(event(committed_at=before - 86_400_000 + 60_000))
+    assert (young.timestamp, young.headers[5:]) == (before - 86_340_000, [])
+    assert router(timestamp_max_age="30s").record(event()).headers[5:] == [("committed_at", b"%d" % COMMITTED)]
+    assert router(timestamp_max_age=None).record(event(committed_at=1)).timestamp == 1
 
 
 REFUSED = RecordRefused("MESSAGE_TOO_LARGE", "MESSAGE_TOO_LARGE: much too large")
