@@ -7,7 +7,7 @@ COPY pyproject.toml README.md ./
 COPY scripts/build_accelerator.py scripts/
 COPY cdc_outbox cdc_outbox
 COPY schema schema
-RUN python -m venv /opt/cdc-outbox && /opt/cdc-outbox/bin/pip install --no-cache-dir '.[fast,cloudevents]'
+RUN python -m venv /opt/cdc-outbox && /opt/cdc-outbox/bin/pip install --no-cache-dir '.[fast,cloudevents,otel]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/cdc-outbox /opt/cdc-outbox

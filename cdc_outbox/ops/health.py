@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -13,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.ops.metrics import CONTENT_TYPE, Metrics
@@ -24,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 MAX_HEADER_BYTES = 16 * 1024
+CONNECTION_SECONDS = 10.0
+"""Life of a connection: who connects and says nothing must not keep the probes out."""
 START_TIMEOUT = 5.0
+
+_HEADERS = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
 
 Readiness = Callable[[], tuple[bool, str]]
 """(ready, reason): asked on the HTTP thread for every /readyz, so it must not block."""
@@ -44,6 +50,14 @@ def application(metrics: Metrics, ready: Readiness) -> Starlette:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)])
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 on a connection that ends in time, whatever its other end does."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # the base says so, too
+        super().connection_made(transport)
+        self.loop.call_later(CONNECTION_SECONDS, transport.close)
 
 
 class _Server(uvicorn.Server):
@@ -89,7 +103,8 @@ class HealthServer:
         self._server = _Server(
             uvicorn.Config(
                 self._application,
-                http="h11",
+                http=_Protocol,
+                headers=_HEADERS,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

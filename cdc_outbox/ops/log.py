@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 OURS = "cdc_outbox"
 ALERT_INTERVAL = 60.0
 """Seconds between two lines of one kind and topic."""
+MAX_TOPICS = 50
+"""Topics of one kind with lines of their own; they come from rows, and a misused table must not flood the log."""
+OTHERS = "others"
 
 _RESERVED = ("time", "level", "event", "message", "logger", "exception")
 
@@ -105,6 +108,7 @@ class _Group:
 class Alerts:
     """ERROR lines that call for a person, grouped: one line a minute for each kind and topic.
 
+    Of one kind MAX_TOPICS topics have lines of their own, the rest share one of topic `others`.
     count is called with the kind of every alert, written or held back. Usable from any thread.
     """
 
@@ -126,6 +130,8 @@ class Alerts:
         self._count(kind)
         now = self._clock()
         with self._lock:
+            if (kind, topic) not in self._groups and sum(one == kind for one, _ in self._groups) >= MAX_TOPICS:
+                topic = OTHERS
             group = self._groups.get((kind, topic))
             if group is not None and now - group.written_at < ALERT_INTERVAL:
                 group.held_back += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -67,7 +68,9 @@ class Metrics:
         self.delivery_seconds = DeliveryHistogram(name)
         self.registry.register(self.delivery_seconds)
 
-        self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest commit that is not settled").labels(name)
+        self.oldest_commit: int | None = None
+        """Of what is not settled, in ms since the epoch. Kept through a hold, in which nothing looks any more."""
+        self._gauge("lag_seconds", "Age of the oldest commit that is not settled").labels(name).set_function(self.lag)
         self.in_flight = self._gauge("in_flight", "Events read and not yet settled").labels(name)
         self.blocked_aggregates = self._gauge(
             "blocked_aggregates", "Aggregates whose events wait for an earlier one"
@@ -75,14 +78,35 @@ class Metrics:
         self.parked_events = self._gauge("parked_events", "Rows waiting behind an earlier event").labels(name)
         self.dead_events = self._gauge("dead_events", "Rows whose retries are used up").labels(name)
         self.leader = self._gauge("leader", "1 while this relay leads").labels(name)
-        self.binlog_retention_left_seconds = self._gauge(
+        self._retention = self._gauge(
             "binlog_retention_left_seconds", "Time until the server may purge what is still to be read"
-        ).labels(name)
+        )
 
         self._hold = self._gauge("hold", "1 while the relay waits for this", "reason")
         self._alerts = self._counter("alerts_total", "Alerts, held back ones included", "kind")
         for reason in ("kafka", "mysql"):
             self.hold(reason, False)
+
+    def lag(self) -> float:
+        """Seconds since the oldest commit that is not settled; 0 without one."""
+        return 0.0 if self.oldest_commit is None else max(0.0, time.time() - self.oldest_commit / 1000)
+
+    def follow(self) -> None:
+        """Another relay leads: what this one knew of the tables is no longer true and must alarm nobody."""
+        self.leader.set(0)
+        self.oldest_commit = None
+        for gauge in (self.in_flight, self.blocked_aggregates, self.parked_events, self.dead_events):
+            gauge.set(0)
+        # Absent, not 0: 0 would mean that the binlog may be purged now.
+        self._retention.clear()
+
+    def keeps_binlogs(self, seconds: int | None) -> None:
+        """How long the server keeps its binlogs; None: until somebody purges them, and then there is no such metric."""
+        if seconds is None:
+            self._retention.clear()
+        else:
+            # Asked at each scrape: in a long hold nobody else counts down.
+            self._retention.labels(self._name).set_function(lambda: max(0.0, seconds - self.lag()))
 
     def hold(self, reason: str, on: bool) -> None:
         """Say that the relay waits for `reason`, or no longer does."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Leadership
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.ops.tracing import Tracing
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.suspects import Suspects
 
@@ -98,10 +99,12 @@ class Incarnation:
         brake: Brake,
         server_id: int,
         on_failure: Callable[[BaseException], None],
+        tracing: Tracing | None = None,
     ) -> None:
         """server_id: what the reader calls itself to MySQL."""
         self._suspects = suspects
         self._brake = brake
+        self._tracing = tracing
         self._server_id = server_id
         self._settings = settings
         self._leadership = leadership
@@ -230,6 +233,7 @@ class Incarnation:
             batch=settings.limits.batch,
             max_record_bytes=settings.kafka.max_record_bytes,
             on_failure=self._on_failure,
+            tracing=self._tracing,
         )
         self._deliver = self._pipeline.deliver
         settler = Settler(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Lease
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics
+    from cdc_outbox.ops.tracing import Tracing
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
     from cdc_outbox.relay.intake import Intake
@@ -97,8 +98,10 @@ class Pipeline(Worker):
         batch: int,
         max_record_bytes: int,
         on_failure: Callable[[BaseException], None],
+        tracing: Tracing | None = None,
     ) -> None:
         super().__init__("relay", on_failure)
+        self._tracing = tracing
         self._inbox: queue.SimpleQueue[Read | Delivered | Queued | Freed | None] = queue.SimpleQueue()
         self._tail: deque[Transaction] = deque()
         self._found: deque[Queued | Freed] = deque()
@@ -310,6 +313,8 @@ class Pipeline(Worker):
     def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """Hand one record over, or refuse it by what can be known before."""
         event = envelope.event
+        if event.retry_count:
+            self._metrics.retries.inc()  # an attempt, also when it goes no further than the checks
         try:
             record = self._router.record(event)
             record.token = envelope
@@ -322,8 +327,6 @@ class Pipeline(Worker):
         self._lease.check()
         self._publisher.send(record)
         handed.append(envelope)
-        if event.retry_count:
-            self._metrics.retries.inc()
 
     def _delivered(self, deliveries: Sequence[Delivery]) -> None:
         acknowledged: list[Envelope] = []
@@ -374,7 +377,9 @@ class Pipeline(Worker):
                 return self._router.record(envelope.event).topic, number
         return "", number
 
-    def _observe(self, acknowledged: Iterable[Envelope]) -> None:
+    def _observe(self, acknowledged: Sequence[Envelope]) -> None:
+        if self._tracing is not None:
+            self._tracing.published(acknowledged)
         now = time.time() * 1000
         commits = (envelope.event.committed_at for envelope in acknowledged)
         self._metrics.delivery_seconds.observe(max(0.0, (now - ms) / 1000) for ms in commits if ms is not None)

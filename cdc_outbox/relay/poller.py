@@ -173,10 +173,7 @@ class Poller(Worker):
         waiting = [table.waiting(self._session) for table in self._tables.values()]
         self._metrics.parked_events.set(sum(parked for parked, _ in waiting))
         self._metrics.dead_events.set(sum(dead for _, dead in waiting))
-        oldest = self._ledger.oldest_commit()
-        left = retention_left(self._session, 0 if oldest is None else time.time() - oldest / 1000)
-        if left is not None:
-            self._metrics.binlog_retention_left_seconds.set(left)
+        self._metrics.keeps_binlogs(retention_left(self._session, 0))
 
     def _take_due(self, table: OutboxTable) -> bool:
         """Claim rows whose time has come, in id order, and queue them.

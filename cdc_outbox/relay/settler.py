@@ -18,6 +18,7 @@ from pymysql.err import MySQLError
 from cdc_outbox.model import Status, TableName
 from cdc_outbox.mysql.outbox_table import OutboxTable, Row
 from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error_code, is_retriable
+from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
 
@@ -263,7 +264,12 @@ class Settler(Worker):
         ]
         self._metrics.events["skipped"].inc(len(rows) - matched)
         if gone:
-            logger.info("%d rows of %s were deleted before their status was written", len(gone), table.name)
+            log_event(
+                logger,
+                logging.INFO,
+                "rows_deleted",
+                f"{len(gone)} rows of {table.name} were deleted before their status was written",
+            )
         already = len(rows) - matched - len(gone) - len(changed)
         if changed or already > 0:
             self._alerts.alert(

@@ -41,6 +41,7 @@ from cdc_outbox.mysql.session import is_retriable, mysql_trouble
 from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.ops.tracing import make_tracing
 from cdc_outbox.relay.backoff import Backoff
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.incarnation import Incarnation
@@ -70,6 +71,7 @@ class Supervisor:
         self._leadership = Leadership(settings)
         self._metrics = Metrics(settings.name)
         self._alerts = Alerts(self._metrics.alert)
+        self._tracing = make_tracing(settings)
         self._backoff = Backoff(0.1, 1.0)
         self._suspects = Suspects()
         self._brake = Brake(settings.limits.max_rate)
@@ -105,6 +107,8 @@ class Supervisor:
             finally:
                 self._leadership.close()
                 self._alerts.flush(everything=True)
+                if self._tracing is not None:
+                    self._tracing.close()
                 if http is not None:
                     http.stop()
         log_event(
@@ -119,6 +123,8 @@ class Supervisor:
         """For /readyz: leading and flowing, or a healthy standby."""
         if self._holds:
             return False, "holding: " + ", ".join(sorted(self._holds))
+        if self._state == "leader" and self._leadership.lease.left <= 0:
+            return False, "the leader lock was not confirmed in time"
         return self._state in {"leader", "standby"}, self._state
 
     # -- signals ----------------------------------------------------------------------------------------------
@@ -254,6 +260,7 @@ class Supervisor:
             brake=self._brake,
             server_id=self._server_id,
             on_failure=self._on_failure,
+            tracing=self._tracing,
         )
         self._failure = None
         self._wake.clear()
@@ -294,6 +301,7 @@ class Supervisor:
 
     def _on_standby(self, holder: int) -> None:
         self._flowing()
+        self._metrics.follow()
         log_event(
             logger,
             logging.INFO,
@@ -358,8 +366,7 @@ class Supervisor:
         ledger = incarnation.ledger
         self._metrics.in_flight.set(len(ledger))
         self._metrics.blocked_aggregates.set(ledger.blocked)
-        oldest = ledger.oldest_commit()
-        self._metrics.lag_seconds.set(0 if oldest is None else max(0.0, time.time() - oldest / 1000))
+        self._metrics.oldest_commit = ledger.oldest_commit()
         self._alerts.flush()
         trouble = incarnation.trouble
         if trouble is not None and len(ledger):

@@ -133,5 +133,28 @@ def alert_kinds() -> set[str]:
 
 
 def test_every_alert_is_documented_and_no_other() -> None:
-    documented = {cells[0].strip("`") for cells in rows(section("Log")) if cells[0] != "alert"}
+    alerts = section("Log").split("| event | level |")[0]
+    documented = {cells[0].strip("`") for cells in rows(alerts) if cells[0] != "alert"}
     assert documented == alert_kinds()
+
+
+def log_events() -> set[str]:
+    """The names that the code gives log lines: to `log_event`, in a loop over pairs of name and line, as an extra."""
+    found: list[ast.expr] = []
+    package = Path(cdc_outbox.__file__).parent
+    for file in sorted(set(package.rglob("*.py")) - set((package / "testing").rglob("*.py"))):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "log_event":
+                found.append(node.args[2])
+            elif isinstance(node, ast.For) and ast.unparse(node.target) == "(event, line)":
+                found += [pair.elts[0] for pair in ast.walk(node.iter) if isinstance(pair, ast.Tuple)]
+            elif isinstance(node, ast.Dict):
+                pairs = zip(node.keys, node.values, strict=True)
+                found += [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "event"]
+    return {one.value for one in found if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def test_every_log_line_is_documented_and_no_other() -> None:
+    heading = "| event | level |"
+    lines = rows(heading + section("Log").split(heading)[1])
+    assert {cells[0].strip("`") for cells in lines} - {"event"} == log_events() | {"log"}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from cdc_outbox.config import HttpSettings
-from cdc_outbox.ops.health import MAX_HEADER_BYTES, HealthServer
+from cdc_outbox.ops import health
+from cdc_outbox.ops.health import MAX_CONNECTIONS, MAX_HEADER_BYTES, HealthServer
 from cdc_outbox.ops.metrics import Metrics
 
 
@@ -48,6 +50,7 @@ def test_alive(server: HealthServer) -> None:
     status, headers, body = ask(server, "/healthz")
     assert (status, body) == (200, b"ok\n")
     assert "server" not in headers
+    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
 
 
 def test_ready_says_why_not(server: HealthServer, relay: Relay) -> None:
@@ -75,6 +78,27 @@ def test_endless_headers_are_refused(server: HealthServer) -> None:
     with socket.create_connection(server.address, timeout=5) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nx: " + b"a" * (MAX_HEADER_BYTES * 4))
         assert client.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_who_connects_and_says_nothing_keeps_nobody_out(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTION_SECONDS", 0.3)
+    assert server.address is not None
+    silent = [socket.create_connection(server.address, timeout=5) for _ in range(MAX_CONNECTIONS)]
+    try:
+        silent[0].sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+        for one in silent:
+            assert one.recv(100) == b""  # closed by the other end
+    finally:
+        for one in silent:
+            one.close()
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_body_is_not_read(server: HealthServer) -> None:
+    assert server.address is not None
+    with socket.create_connection(server.address, timeout=5) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000000\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_stop_frees_the_port_and_ends_the_thread(server: HealthServer) -> None:
@@ -117,3 +141,29 @@ def test_two_relays_in_one_process_do_not_share_metrics() -> None:
     assert 'cdc_outbox_alerts_total{kind="dead_letter",relay="one"} 1.0' in text
     assert "_created" not in text
     assert 'cdc_outbox_events_total{outcome="sent",relay="two"} 0.0' in two.text().decode()
+
+
+def test_a_relay_that_follows_alarms_nobody() -> None:
+    metrics = Metrics("x")
+    metrics.leader.set(1)
+    metrics.oldest_commit = 1
+    metrics.keeps_binlogs(86_400)
+    metrics.dead_events.set(7)
+    assert metrics.lag() > 86_400
+    assert 'cdc_outbox_binlog_retention_left_seconds{relay="x"} 0.0' in metrics.text().decode()
+    metrics.follow()
+    text = metrics.text().decode()
+    for name in ("leader", "lag_seconds", "dead_events"):
+        assert f'cdc_outbox_{name}{{relay="x"}} 0.0' in text
+    assert "cdc_outbox_binlog_retention_left_seconds{" not in text
+
+
+def test_the_lag_grows_through_a_hold_and_what_is_kept_shrinks() -> None:
+    metrics = Metrics("x")
+    metrics.keeps_binlogs(1000)
+    metrics.oldest_commit = int(time.time() * 1000) - 400_000
+    assert 400 <= metrics.lag() < 460
+    sample = next(line for line in metrics.text().decode().splitlines() if line.startswith("cdc_outbox_binlog_ret"))
+    assert 540 < float(sample.split()[-1]) <= 600
+    metrics.keeps_binlogs(None)
+    assert "cdc_outbox_binlog_retention_left_seconds{" not in metrics.text().decode()

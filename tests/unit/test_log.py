@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from cdc_outbox.config import LogSettings
-from cdc_outbox.ops.log import Alerts, configure_logging, log_event, log_exception
+from cdc_outbox.ops.log import MAX_TOPICS, OTHERS, Alerts, configure_logging, log_event, log_exception
 
 
 @pytest.fixture
@@ -121,3 +122,19 @@ def test_what_was_held_back_is_told_when_nothing_follows(caplog: pytest.LogCaptu
     alerts.alert("skipped", "held", topic="a")
     alerts.flush(everything=True)
     assert [record.getMessage() for record in caplog.records[4:]] == ["new", "1 more of this kind"]
+
+
+def test_a_hundred_thousand_alerts_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Topics come from rows: as many of them as there are rows must not be as many lines, nor fill the memory."""
+    clock = Clock()
+    counted: Counter[str] = Counter()
+    alerts = Alerts(lambda kind: counted.update([kind]), clock=clock)
+    for number in range(100_000):
+        alerts.alert("event_dead", "is dead", topic=f"type-{number}")
+    alerts.alert("hold", "other kinds are not left out", topic="kafka")
+    assert counted == {"event_dead": 100_000, "hold": 1}
+    assert len(caplog.records) == MAX_TOPICS + 2
+    clock.now = 61
+    alerts.flush()
+    last = vars(caplog.records[-1])
+    assert (last["fields"]["topic"], last["fields"]["held_back"]) == (OTHERS, 100_000 - MAX_TOPICS - 1)
