@@ -15,6 +15,18 @@ from prometheus_client.registry import Collector
 
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
+ALERT_KINDS = (
+    "binlog_lost",
+    "dead_letter_refused",
+    "event_dead",
+    "event_failed",
+    "hold",
+    "row_changed",
+    "row_locked",
+    "sending_abandoned",
+    "unexpected_error",
+)
+"""Every kind is there at 0 from the beginning: of a counter that appears at 1, Prometheus sees no increase."""
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 
 _DELIVERY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -86,6 +98,8 @@ class Metrics:
         self._alerts = self._counter("alerts_total", "Alerts, held back ones included", "kind")
         for reason in ("kafka", "mysql"):
             self.hold(reason, False)
+        for kind in ALERT_KINDS:
+            self._alerts.labels(name, kind)
 
     def lag(self) -> float:
         """Seconds since the oldest commit that is not settled; 0 without one."""
