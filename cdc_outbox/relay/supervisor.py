@@ -41,6 +41,7 @@ from cdc_outbox.mysql.session import is_retriable, mysql_trouble
 from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
+from cdc_outbox.ops.service_manager import ServiceManager
 from cdc_outbox.ops.tracing import make_tracing
 from cdc_outbox.relay.backoff import Backoff
 from cdc_outbox.relay.brake import Brake
@@ -72,6 +73,7 @@ class Supervisor:
         self._metrics = Metrics(settings.name)
         self._alerts = Alerts(self._metrics.alert)
         self._tracing = make_tracing(settings)
+        self._manager = ServiceManager()
         self._backoff = Backoff(0.1, 1.0)
         self._suspects = Suspects()
         self._brake = Brake(settings.limits.max_rate)
@@ -100,17 +102,20 @@ class Supervisor:
             )
             if http is not None:
                 http.start()
+            self._manager.watch(self._alive)
             try:
                 self._attempt(self._check_server)
                 while not self._stopping.is_set():
                     self._attempt(self._lead)
             finally:
+                self._manager.stopping()
                 self._leadership.close()
                 self._alerts.flush(everything=True)
                 if self._tracing is not None:
                     self._tracing.close()
                 if http is not None:
                     http.stop()
+                self._manager.close()
         log_event(
             logger,
             logging.INFO,
@@ -126,6 +131,10 @@ class Supervisor:
         if self._state == "leader" and self._leadership.lease.left <= 0:
             return False, "the leader lock was not confirmed in time"
         return self._state in {"leader", "standby"}, self._state
+
+    def _alive(self) -> bool:
+        """For the watchdog: a leader whose lease ran out long ago does not look after anything any more."""
+        return self._state != "leader" or self._leadership.lease.left > -self._settings.leadership_timeout
 
     # -- signals ----------------------------------------------------------------------------------------------
 
@@ -216,15 +225,19 @@ class Supervisor:
         if reason not in self._holds:
             self._holds.add(reason)
             self._alerts.alert("hold", f"Holding, nothing is lost and no retry spent: {why}", topic=reason)
+            self._manager.ready(f"holding: {reason}")
         self._metrics.hold(reason, True)
         self._last_error = why
 
     def _flowing(self, *, but: str = "") -> None:
         """All holds are over but this one."""
-        for reason in self._holds - {but}:
+        over = self._holds - {but}
+        for reason in over:
             self._metrics.hold(reason, False)
             log_event(logger, logging.INFO, "recovered", f"{reason} is back; events flow again", reason=reason)
-            self._holds.discard(reason)
+        self._holds -= over
+        if over and not self._holds:
+            self._manager.ready(self._state)
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -302,6 +315,7 @@ class Supervisor:
     def _on_standby(self, holder: int) -> None:
         self._flowing()
         self._metrics.follow()
+        self._manager.ready("standby")
         log_event(
             logger,
             logging.INFO,
@@ -340,6 +354,7 @@ class Supervisor:
         self._has_led = True
         self._state = "leader"
         self._metrics.leader.set(1)
+        self._manager.ready("leader")
 
     def _watch(self, incarnation: Incarnation) -> None:
         """Ping, look for failures and holds, until asked to stop."""
@@ -402,6 +417,7 @@ class Supervisor:
     def _drain(self, incarnation: Incarnation) -> None:
         """Asked to stop: take nothing new, let what is in flight be acknowledged and written."""
         self._state = "stopping"
+        self._manager.stopping()
         incarnation.stop_taking()
         deadline = boottime() + self._settings.limits.shutdown_timeout
         log_event(

@@ -23,7 +23,7 @@ from cdc_outbox.errors import Refused
 from tests.mutants.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 READMES = PAGES[:2]
 
@@ -89,7 +89,7 @@ def test_the_two_readmes_say_the_same() -> None:
 # -- files, tests, mutants --------------------------------------------------------------------------------------------
 
 _FOLDERS = ("cdc_outbox", "tests", "docs", "scripts", "schema", "config")
-_PATH = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w./-]*")
+_PATH = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w./@-]*")
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
