@@ -30,6 +30,7 @@ from cdc_outbox.config_values import (
     between,
     broker_list,
     host_and_port,
+    http_url,
     impossible,
     later,
     time_zone_name,
@@ -130,12 +131,16 @@ class CreateTopicsSettings(_Section):
 class SecuritySettings(_Section):
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """How brokers are spoken to."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
     """SASL mechanism; any other goes through `kafka.options`."""
     username: Text | None = None
-    """SASL user."""
+    """SASL user; with OAUTHBEARER the client's id."""
     password: SecretStr | None = None
-    """SASL password: `${VAR}` or `file:/path`."""
+    """SASL password, with OAUTHBEARER the client's secret: `${VAR}` or `file:/path`."""
+    token_url: Annotated[str, AfterValidator(http_url)] | None = None
+    """With OAUTHBEARER: where access tokens are had, by the client credentials grant."""
+    scope: Text | None = None
+    """With OAUTHBEARER: the scope asked for."""
     ca: FileName | None = None
     """File with the certificate authorities to trust; null: the system's."""
     cert: FileName | None = None
@@ -157,6 +162,11 @@ class SecuritySettings(_Section):
         if given_sasl and len(given_sasl) < len(sasl):
             missing = next(key for key in sasl if key not in given_sasl)
             raise impossible(given_sasl[0], f"needs {missing} beside it")
+        if self.sasl_mechanism == "OAUTHBEARER" and self.token_url is None:
+            raise impossible("sasl_mechanism", "OAUTHBEARER needs token_url beside it")
+        for_tokens = [name for name in ("token_url", "scope") if getattr(self, name) is not None]
+        if for_tokens and self.sasl_mechanism != "OAUTHBEARER":
+            raise impossible(for_tokens[0], "needs sasl_mechanism: OAUTHBEARER beside it")
         return self
 
 

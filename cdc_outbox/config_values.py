@@ -118,6 +118,12 @@ def host_and_port(value: str) -> str:
     return value
 
 
+def http_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s@]+", value):
+        raise ValueError("must be an http:// or https:// address, without user and password in it")
+    return value
+
+
 def broker_list(value: str) -> str:
     return ",".join(host_and_port(one.strip()) for one in value.split(","))
 

@@ -166,10 +166,13 @@ def topic_prefix() -> str:
 def make_world(
     database: str, topic_prefix: str, tmp_path: Path, mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint
 ) -> Iterator[Callable[..., World]]:
-    """make_world(mysql=…, kafka=…) -> a world on servers of the test's own; None: the shared one."""
+    """make_world(mysql=…, kafka=…) -> a world on servers of the test's own; None: the shared one.
+
+    init=False: without tables yet, for a configuration of the test's own.
+    """
     worlds: list[World] = []
 
-    def make(mysql: MySQLEndpoint | None = None, kafka: KafkaEndpoint | None = None) -> World:
+    def make(mysql: MySQLEndpoint | None = None, kafka: KafkaEndpoint | None = None, *, init: bool = True) -> World:
         server, broker = mysql or mysql_server, kafka or kafka_broker
         if mysql is not None:
             _execute(server, f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4")
@@ -184,7 +187,8 @@ def make_world(
             folder=tmp_path,
         )
         worlds.append(found)
-        found.init()
+        if init:
+            found.init()
         return found
 
     yield make

@@ -35,7 +35,7 @@ def init(
     if print_only:
         typer.echo(schema.script(settings, comments.value, workers=workers), nl=False)
         return
-    with command_session(settings) as session:
+    with command_session(settings, needs=schema.create_grants(settings)) as session:
         created = schema.create(session, settings, comments.value, workers=workers)
     for table in created:
         typer.echo(f"created {table}")

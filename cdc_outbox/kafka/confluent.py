@@ -15,8 +15,8 @@ from cdc_outbox.kafka.confluent_admin import (
     OURS,
     PROBE,
     Errors,
-    LibraryLog,
     Queries,
+    callbacks,
     first_metadata,
     options_judged,
     producer_options,
@@ -135,7 +135,7 @@ class _Lane:
         check_options(settings, OURS)
         with options_judged(settings):
             self._producer: Producer | None = Producer(
-                {**producer_options(settings, batch_bytes), "error_cb": self._errors, "logger": LibraryLog()}
+                {**producer_options(settings, batch_bytes), **callbacks(settings, self._errors)}
             )
         self._thread = threading.Thread(target=self._run, name=f"cdc-outbox-kafka-{batch_bytes}", daemon=True)
         self._thread.start()

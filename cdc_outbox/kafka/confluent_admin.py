@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # its way of exporting
 
 from cdc_outbox.errors import Hold
+from cdc_outbox.kafka.oauth import first_token
 from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
 from cdc_outbox.kafka.outcomes import is_refused_login, official
 from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts
@@ -44,6 +45,7 @@ OURS = frozenset(
         "message.send.max.retries",
         "message.timeout.ms",
         "metadata.broker.list",
+        "oauth_cb",
         "on_delivery",
         "queue.buffering.max.kbytes",
         "queue.buffering.max.messages",
@@ -68,7 +70,7 @@ class Errors:
         if self.suspicion is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one says not why
             self.suspicion = f"Kafka: {official(error.name())}: {without_secrets(error.str(), self._settings)}"
         self.fatal = self.fatal or error.fatal()
-        if is_refused_login(error.name()):
+        if is_refused_login(error.name(), error.str()):
             self.refused_login = error.str()
 
 
@@ -138,16 +140,25 @@ def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     )
 
 
+def callbacks(settings: KafkaSettings, errors: Errors) -> dict[str, Any]:
+    """The options that are functions of ours. Raises Hold or Refused where a token is needed and cannot be had."""
+    ours: dict[str, Any] = {"error_cb": errors, "logger": LibraryLog()}
+    tokens = first_token(settings)  # librdkafka's constructor would wait ten seconds for it
+    if tokens is not None:
+        ours["oauth_cb"] = lambda _: tuple(tokens.token())
+    return ours
+
+
 def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
     security = settings.security
-    password = security.password
+    password, bearer = security.password, security.token_url is not None
     options = {
         "bootstrap.servers": settings.bootstrap_servers.replace(" ", ""),
         "client.id": "cdc-outbox",
         "security.protocol": security.protocol,
         "sasl.mechanism": security.sasl_mechanism,
-        "sasl.username": security.username,
-        "sasl.password": None if password is None else password.get_secret_value(),
+        "sasl.username": None if bearer else security.username,
+        "sasl.password": None if bearer or password is None else password.get_secret_value(),
         "ssl.ca.location": security.ca,
         "ssl.certificate.location": security.cert,
         "ssl.key.location": security.key,
@@ -180,7 +191,7 @@ def producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any
 
 def _admin(settings: KafkaSettings, errors: Errors | None = None) -> AdminClient:
     """For a question or two: it ends with its last reference, so keep one until the answer is there."""
-    ours: dict[str, Any] = {"error_cb": errors or Errors(settings), "logger": LibraryLog()}
+    ours = callbacks(settings, errors or Errors(settings))
     return AdminClient({**_connection_options(settings), **settings.options, **ours})
 
 

@@ -14,7 +14,8 @@ from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from cdc_outbox.errors import CdcOutboxError, Hold, Refused
-from cdc_outbox.kafka.kafka_python_net import Client, LibraryLog, Partitioner, error_name, error_text
+from cdc_outbox.kafka.kafka_python_net import Client, LibraryLog, Partitioner, Tokens, error_name, error_text
+from cdc_outbox.kafka.oauth import first_token
 from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
 from cdc_outbox.kafka.outcomes import is_refused_login, official
 from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts
@@ -166,7 +167,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     for name, value in settings.options.items():
         _check_option(name, value)
     security = settings.security
-    password = security.password
+    password, tokens = security.password, first_token(settings)
     return {
         "bootstrap_servers": [one.strip() for one in settings.bootstrap_servers.split(",")],
         "client_id": "cdc-outbox",
@@ -174,6 +175,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "sasl_mechanism": security.sasl_mechanism,
         "sasl_plain_username": security.username,
         "sasl_plain_password": None if password is None else password.get_secret_value(),
+        "sasl_oauth_token_provider": None if tokens is None else Tokens(tokens),
         "ssl_cafile": security.ca,
         "ssl_certfile": security.cert,
         "ssl_keyfile": security.key,
@@ -217,7 +219,7 @@ def producer_options(settings: KafkaSettings, timeout: float) -> dict[str, Any]:
 
 def meaning_at_start(error: Exception, settings: KafkaSettings, client: Client) -> CdcOutboxError:
     failure = client.connections.failure or error
-    if is_refused_login(error_name(failure)):
+    if is_refused_login(error_name(failure), error_text(failure)):
         return refused_login(settings, error_text(failure))
     if isinstance(error, (RetriableError, BrokerResponseError)):
         why = without_secrets(error_text(failure), settings)

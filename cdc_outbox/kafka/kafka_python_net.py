@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError
+from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, SaslAuthenticationFailedError
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.partitioner import DefaultPartitioner
 
 from cdc_outbox.errors import RecordRefused
 from cdc_outbox.kafka.murmur2 import partition_of
+from cdc_outbox.kafka.oauth import TokenRefused, TokenSource, TokenUnavailable
 from cdc_outbox.kafka.outcomes import OTHERS_INVALID, is_refused_login, official, outcome
 
 _log = logging.getLogger(__name__)
@@ -121,8 +123,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
     def maybe_raise_auth_failure(self, node_id: object) -> None:
         """At start a refused login ends the waiting; later it is tried again, where kafka-python never would."""
-        if not self.bootstrapped and self.failure is not None and is_refused_login(error_name(self.failure)):
-            raise self.failure
+        failure = self.failure
+        if not self.bootstrapped and failure is not None and is_refused_login(error_name(failure), error_text(failure)):
+            raise failure
 
     def reset_backoff(self, node_id: object) -> None:
         """Called once TCP is connected; when the broker then refused us, kafka-python would come back at once."""
@@ -168,6 +171,22 @@ class Partitioner(DefaultPartitioner):  # type: ignore[misc]  # kafka-python has
             return int(super().partition(topic, key, serialized_key, *rest))
         cluster = rest[-1]
         return partition_of(serialized_key, len(cluster.partitions_for_topic(topic)))
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Our tokens, as kafka-python asks for them: on its network thread, for each new connection."""
+
+    def __init__(self, source: TokenSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def token(self) -> str:
+        try:
+            return self._source.token().value
+        except TokenRefused as refused:
+            raise SaslAuthenticationFailedError(str(refused)) from None
+        except TokenUnavailable as unavailable:
+            raise KafkaConnectionError(str(unavailable)) from None
 
 
 class LibraryLog(logging.Handler):

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Refused
+from cdc_outbox.kafka.outcomes import is_untrusted
 
 if TYPE_CHECKING:
     from cdc_outbox.config import KafkaSettings
@@ -32,6 +33,13 @@ def refused_options(settings: KafkaSettings, error: Exception) -> Refused:
 
 
 def refused_login(settings: KafkaSettings, text: str) -> Refused:
+    """Who we say we are is not accepted, or who the broker says it is."""
+    if is_untrusted(text):
+        return Refused(
+            f"Kafka at {settings.bootstrap_servers} does not prove who it is: {without_secrets(text, settings)}",
+            hint="kafka: {security: {ca: FILE}}: the authority that signed the brokers' certificates; the names in them"
+            " must be those of kafka.bootstrap_servers and of advertised.listeners",
+        )
     user = settings.security.username
     return Refused(
         f"Kafka at {settings.bootstrap_servers} refused the login{f' of {user!r}' if user else ''}: "

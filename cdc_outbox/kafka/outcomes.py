@@ -93,6 +93,12 @@ def outcome(name: str, text: str) -> RecordRefused | Hold:
     return Hold(f"Kafka: {name}: {text}", reason="kafka", suspect="" if explained else name)
 
 
-def is_refused_login(name: str) -> bool:
-    """The broker does not accept who we say we are: at start a setting to be put right, later a hold."""
-    return official(name) in _OF_THE_CREDENTIALS
+def is_refused_login(name: str, text: str) -> bool:
+    """The broker does not accept who we say we are, or we do not accept who it says it is: at start a setting to be put
+    right, later a hold."""
+    return official(name) in _OF_THE_CREDENTIALS or is_untrusted(text)
+
+
+def is_untrusted(text: str) -> bool:
+    """A certificate does not convince. Both libraries pass on OpenSSL's words, each in its own spelling."""
+    return "certificate verify failed" in text.lower().replace("_", " ")

@@ -36,6 +36,7 @@ _UNKNOWN_DATABASE = 1049
 _NO_TABLE = 1146
 _LOCKED = 1205
 _TLS_REFUSED = 2026
+_TLS_REQUIRED = 3159
 _READ_ONLY = frozenset({1290, 1836})
 """The server asks for this before it asks for privileges; a finding of its own."""
 _BUSY = frozenset({1040, 1053, 1203, 1226})
@@ -111,6 +112,14 @@ def _no_connection(error: MySQLError | OSError, settings: Settings) -> Finding:
             f"{where}: {text}",
             "no account may connect from this host",
             f"CREATE USER {schema.account(mysql.user)} IDENTIFIED BY '…';",
+        )
+    if code == _TLS_REQUIRED:
+        return Finding(
+            "mysql-tls",
+            "error",
+            f"{where}, mysql.tls.mode = {mysql.tls.mode}: {text}",
+            "the server takes encrypted connections only (require_secure_transport)",
+            "mysql: {tls: {mode: verify_identity, ca: /path/to/ca.pem}}  # or mode: required",
         )
     if code == _TLS_REFUSED or isinstance(getattr(error, "original_exception", error), ssl.SSLError):
         return Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -146,9 +147,14 @@ def _create(session: Session, settings: Settings, statement: Statement) -> None:
         if error_code(error) in {1044, 1142}:
             raise Refused(
                 f"mysql.user {settings.mysql.user!r} may not create {table}",
-                hint="run the output of `cdc-outbox init --print` with an account that may create tables",
+                hint="; ".join(create_grants(settings))
+                + ";  -- or run the output of `cdc-outbox init --print` with an account that may create tables",
             ) from error
         raise
+
+
+_TABLE_DENIED = re.compile(r"\b([A-Z]+)(?: command)? denied to user .* (?:for|in) table '([^']+)'")
+_PRIVILEGE_NEEDED = re.compile(r"you need \(at least one of\) the (.+?) privilege")
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,33 @@ def _grants(settings: Settings, to: str) -> list[_Grant]:
 def grants(settings: Settings) -> list[str]:
     """GRANT statements for the user of the settings, from any host; each was found to be needed by trial."""
     return [grant.sql for grant in _grants(settings, account(settings.mysql.user))]
+
+
+def create_grants(settings: Settings) -> list[str]:
+    """What `init` itself needs, in each database that has a table of ours."""
+    databases = dict.fromkeys([checkpoint_table(settings).database, *(one.database for one in settings.table_names)])
+    return [f"GRANT CREATE ON {identifier(one)}.* TO {account(settings.mysql.user)}" for one in databases]
+
+
+def missing_grants(settings: Settings, error: MySQLError, needs: Sequence[str] | None = None) -> str | None:
+    """The GRANTs that end this refusal, as SQL; None where it is none of privileges.
+
+    needs: the grants to name where the server does not say which is missing; None: those of a relay.
+    """
+    code, text = error_code(error), str(error.args[-1])
+    to = account(settings.mysql.user)
+    found = _TABLE_DENIED.search(text)
+    if code in {1142, 1143} and found is not None:
+        ours = [*settings.table_names, checkpoint_table(settings)]
+        tables = [table for table in ours if table.name.lower() == found[2].lower()]
+        return "\n".join(f"{table_grant(found[1], table, to)};" for table in tables) or None
+    found = _PRIVILEGE_NEEDED.search(text)
+    if code == 1227 and found is not None:
+        # The last one named is the narrowest: SUPER comes first.
+        return f"GRANT {found[1].split(',')[-1].strip()} ON *.* TO {to};"
+    if code == 1044:
+        return "\n".join(f"{grant};" for grant in (grants(settings) if needs is None else needs))
+    return None
 
 
 def grants_script(settings: Settings) -> str:

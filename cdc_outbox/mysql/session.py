@@ -35,6 +35,7 @@ _REFUSING = {
     1227: "the grants",
     1298: "mysql.time_zone",
     1698: "mysql.user and mysql.password",
+    3159: "mysql.tls",
 }
 """MySQL errors that a person must put right, and what to look at."""
 

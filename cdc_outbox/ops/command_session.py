@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pymysql.err import DataError, MySQLError
 
 from cdc_outbox.errors import Refused
+from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.session import Session, mysql_trouble
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ PATIENCE = 60.0
 
 
 @contextlib.contextmanager
-def command_session(settings: Settings, *, patience: float = PATIENCE) -> Iterator[Session]:
+def command_session(
+    settings: Settings, *, patience: float = PATIENCE, needs: Sequence[str] | None = None
+) -> Iterator[Session]:
     """Open a session, close it at the end. Raises Refused or Hold, never a MySQL error.
 
+    needs: the grants to name where the account has none at all in the database; None: those of a relay.
     Nothing but SQL belongs inside: an OSError of anything else would be taken for MySQL's.
     """
     try:
@@ -33,4 +37,8 @@ def command_session(settings: Settings, *, patience: float = PATIENCE) -> Iterat
     except DataError as error:
         raise Refused(f"MySQL does not take this value: {error.args[-1]}") from error
     except (MySQLError, OSError) as error:
-        raise mysql_trouble(error, settings.mysql) from error
+        trouble = mysql_trouble(error, settings.mysql)
+        missing = schema.missing_grants(settings, error, needs) if isinstance(error, MySQLError) else None
+        if isinstance(trouble, Refused) and missing:
+            trouble = Refused(trouble.message, hint=missing)
+        raise trouble from error

@@ -81,6 +81,18 @@ class RelayProcess:
         with self._changed:
             return [line.get("event", "") for line in self.lines]
 
+    def wait_for_any(self, *events: str, timeout: float = 60) -> str:
+        """The first of these events that is in the log."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for line in self.lines:
+                    if line.get("event") in events:
+                        return str(line["event"])
+                if time.monotonic() > deadline or (not self.running and not self._reader.is_alive()):
+                    raise AssertionError(f"none of {events} in the relay's log:\n" + "\n".join(self.raw[-60:]))
+                self._changed.wait(0.2)
+
     def wait_for(self, event: str, *, count: int = 1, timeout: float = 60) -> None:
         """Until the log has `count` lines of this event."""
         deadline = time.monotonic() + timeout

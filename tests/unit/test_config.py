@@ -183,6 +183,16 @@ def test_refused_with_place_and_help(tmp_path: Path, addition: str, expected: st
         ("security: {username: u}", "kafka.security.username: is set, but protocol PLAINTEXT uses no SASL"),
         ("security: {protocol: SASL_SSL, sasl_mechanism: PLAIN, username: u}", "needs password beside it"),
         (
+            "security: {protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER, username: u, password: p}",
+            "kafka.security.sasl_mechanism: OAUTHBEARER needs token_url beside it",
+        ),
+        (
+            "security: {protocol: SASL_SSL, sasl_mechanism: PLAIN, username: u, password: p, scope: s}",
+            "kafka.security.scope: needs sasl_mechanism: OAUTHBEARER beside it",
+        ),
+        ("security: {token_url: 'ftp://x'}", "must be an http:// or https:// address"),
+        ("security: {token_url: 'https://u:p@x/token'}", "without user and password in it"),
+        (
             "security: {protocol: SSL, ca: /no/such/file}",
             "kafka.security.ca: found '/no/such/file'; must be a file",
         ),

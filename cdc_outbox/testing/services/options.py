@@ -32,14 +32,19 @@ _KAFKA = {
 }
 
 
+_ADDED = ("listeners", "listener.security.protocol.map")
+
+
 def mysql_options(place: Options, wanted: Options) -> dict[str, str]:
     """mysqld's options, dashes in their names. place: what the provider needs; wanted: what the test asks for."""
     return {**_MYSQL, **_texts(place), **{name.replace("_", "-"): text for name, text in _texts(wanted).items()}}
 
 
 def kafka_options(place: Options, wanted: Options) -> dict[str, str]:
-    """Lines of server.properties for one broker that is its own controller."""
-    return {**_KAFKA, **_texts(place), **_texts(wanted)}
+    """Lines of server.properties for one broker that is its own controller; further listeners come beside ours."""
+    ours, theirs = {**_KAFKA, **_texts(place)}, _texts(wanted)
+    both = {name: f"{ours[name]},{theirs[name]}" for name in _ADDED if name in ours and name in theirs}
+    return {**ours, **theirs, **both}
 
 
 def _texts(options: Options) -> dict[str, str]:

@@ -73,11 +73,22 @@ def test_what_the_design_names_as_a_hold(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "UNSUPPORTED_SASL_MECHANISM"])
 def test_a_refused_login_is_known_in_both_spellings(name: str) -> None:
-    assert is_refused_login(name)
+    assert is_refused_login(name, "no")
 
 
 def test_a_lost_connection_is_no_refused_login() -> None:
-    assert not is_refused_login("_TRANSPORT")
+    assert not is_refused_login("_TRANSPORT", "connection refused")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ssl://kafka:9093/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed",
+        "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:992)",
+    ],
+)
+def test_a_certificate_that_does_not_convince_is_to_be_put_right(text: str) -> None:
+    assert is_refused_login("_SSL", text)
 
 
 @pytest.mark.parametrize("name", ["POLICY_VIOLATION", "UNKNOWN", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "SOMETHING_NEW"])

@@ -1,0 +1,167 @@
+"""Least privilege: every command with exactly the grants it needs, and what it says when one of them is taken away."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from cdc_outbox.cli import app
+from tests.harness.process import RelayProcess, run_command
+from tests.harness.world import World
+
+ROOT = Path(__file__).parents[2]
+
+CLIENT, SLAVE = "REPLICATION CLIENT ON *.*", "REPLICATION SLAVE ON *.*"
+OUTBOX, CHECKPOINT = "`{database}`.`outbox_event`", "`{database}`.`cdc_outbox_checkpoint`"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Words of a command, what its account must be granted, each by itself, and what may be missing besides."""
+
+    words: tuple[str, ...]
+    grants: tuple[str, ...]
+    initialised: bool = True
+    optional: tuple[str, ...] = field(default=())
+
+
+COMMANDS = {
+    "start": Needs(
+        ("start",),
+        (
+            CLIENT,
+            SLAVE,
+            f"SELECT ON {OUTBOX}",
+            f"UPDATE ON {OUTBOX}",
+            f"SELECT ON {CHECKPOINT}",
+            f"INSERT ON {CHECKPOINT}",
+            f"UPDATE ON {CHECKPOINT}",
+        ),
+    ),
+    "doctor": Needs(
+        ("doctor",),
+        (
+            CLIENT,
+            SLAVE,
+            f"SELECT ON {OUTBOX}",
+            f"UPDATE ON {OUTBOX}",
+            f"SELECT ON {CHECKPOINT}",
+            f"INSERT ON {CHECKPOINT}",
+            f"UPDATE ON {CHECKPOINT}",
+        ),
+    ),
+    "status": Needs(("status",), (f"SELECT ON {OUTBOX}", f"SELECT ON {CHECKPOINT}")),
+    "checkpoint show": Needs(("checkpoint", "show"), (f"SELECT ON {CHECKPOINT}",)),
+    "checkpoint set": Needs(
+        ("checkpoint", "set", "{position}", "--yes"),
+        (f"SELECT ON {CHECKPOINT}", f"INSERT ON {CHECKPOINT}", f"UPDATE ON {CHECKPOINT}"),
+    ),
+    "checkpoint reset": Needs(
+        ("checkpoint", "reset", "--yes"),
+        (f"SELECT ON {CHECKPOINT}", f"INSERT ON {CHECKPOINT}", f"UPDATE ON {CHECKPOINT}"),
+    ),
+    "emit": Needs(("emit",), (f"INSERT ON {OUTBOX}",)),
+    "init": Needs(("init",), ("CREATE ON `{database}`.*",), initialised=False),
+}
+
+
+@pytest.fixture
+def account(world: World) -> Iterator[str]:
+    name = f"u_{uuid.uuid4().hex[:10]}"
+    world.execute(f"CREATE USER {name} IDENTIFIED BY 'least'")
+    yield name
+    world.execute(f"DROP USER {name}")
+
+
+class Tried:
+    """Runs a command as an account that has these grants and no other."""
+
+    def __init__(self, world: World, account: str, needs: Needs) -> None:
+        self._world = world
+        self._account = account
+        self._needs = needs
+        gtids = str(world.execute("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
+        self._words = [word.format(position=gtids) for word in needs.words]
+        self._config = world.config(
+            mysql={"user": account, "password": "least"},
+            http=None,
+        )
+
+    def grant(self, *grants: str) -> None:
+        self._world.execute(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {self._account}")
+        for one in grants:
+            self._world.execute(f"GRANT {one.format(database=self._world.database)} TO {self._account}")
+        if not self._needs.initialised:
+            self._world.execute("DROP TABLE IF EXISTS outbox_event, cdc_outbox_checkpoint")
+
+    def run(self) -> tuple[int, str]:
+        """Exit code and all output; a relay that leads and sends is stopped."""
+        if self._words != ["start"]:
+            done = run_command(self._config, *self._words)
+            return done.returncode, done.stdout + done.stderr
+        relay = RelayProcess(self._config)
+        try:
+            if relay.wait_for_any("leader", "ended") == "leader":
+                self._world.wait_sent(self._world.insert("a1"))
+                relay.stop()
+            return relay.wait(), relay.log
+        finally:
+            relay.kill()
+
+
+@pytest.fixture
+def tried(world: World, account: str) -> Callable[[Needs], Tried]:
+    return lambda needs: Tried(world, account, needs)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_a_command_works_with_its_grants_and_names_the_one_that_is_missing(
+    tried: Callable[[Needs], Tried], world: World, name: str
+) -> None:
+    needs = COMMANDS[name]
+    command = tried(needs)
+    command.grant(*needs.grants)
+    code, said = command.run()
+    assert code == 0, said
+    for missing in needs.grants:
+        command.grant(*(one for one in needs.grants if one != missing))
+        code, said = command.run()
+        assert code == 2, f"without {missing}: {said}"
+        privilege, _, on = missing.format(database=world.database).partition(" ON ")
+        grants = re.findall(r"GRANT ([A-Z, ]+) ON (\S+) TO", said)
+        assert any(privilege in given.split(", ") and there == on for given, there in grants), (
+            f"without {missing} no GRANT of it is named: {said}"
+        )
+        assert "least" not in said
+
+
+def test_every_command_is_here() -> None:
+    def names(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+        for word, inner in command.commands.items():
+            if getattr(inner, "commands", None):
+                yield from names(inner, (*words, word))
+            else:
+                yield " ".join((*words, word))
+
+    assert set(names(typer.main.get_command(app))) == set(COMMANDS)
+
+
+def test_the_page_says_the_same() -> None:
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", page, flags=re.MULTILINE))
+    documented = {word: text for cell, text in rows.items() for word in re.findall(r"`([a-z ]+)`", cell)}
+    assert set(documented) == set(COMMANDS)
+    for name, needs in COMMANDS.items():
+        if name == "doctor":
+            assert documented[name].startswith("the same")
+            continue
+        wanted = {one.split(" ON ")[0] for one in needs.grants}
+        found = set(re.findall(r"REPLICATION [A-Z]+|SELECT|INSERT|UPDATE|CREATE", documented[name]))
+        assert found == wanted, name
