@@ -238,7 +238,7 @@ def test_yaml_is_accepted(text: str, fragment: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 def test_what_is_said_not_to_be_there_is_refused(page: Path, tmp_path: Path) -> None:
     rows = re.findall(r"^\| `([a-z_]+)\.([a-z_]+): ([^`]+)` \|", page.read_text("utf-8"), flags=re.M)
-    assert len(rows) > 5
+    assert rows
     file = tmp_path / "orders.yaml"
     for section, key, value in rows:
         file.write_text(yaml.safe_dump(merged(MINIMAL, {section: {key: yaml.safe_load(value)}})))
