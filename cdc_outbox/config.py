@@ -105,7 +105,7 @@ class OutboxSettings(_Section):
     """`leader`: the lock is the claim. `row`: each batch is claimed 0 → 1 before it is published."""
     rows: Annotated[Literal["keep"], later("transient")] = "keep"
     """`keep`: the application leaves its rows in the table, where their status is written."""
-    ordering: Annotated[Literal["aggregate", "none"], later("strict")] = "aggregate"
+    ordering: Literal["aggregate", "strict", "none"] = "aggregate"
     """`aggregate`: a failed event's successors wait for it. `none`: nothing waits."""
     sending_timeout: Annotated[Seconds, between("1s", "7d")] | None = None
     """With `claim: row`: a row that stays at status 1 for so long is taken to be abandoned; null: 5m."""

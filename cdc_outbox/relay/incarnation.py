@@ -37,6 +37,7 @@ from cdc_outbox.relay.pipeline import Pipeline
 from cdc_outbox.relay.poller import Poller
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.settler import Settler
+from cdc_outbox.relay.turns import Turns
 from cdc_outbox.relay.worker import Worker
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class Incarnation:
             alerts=self._alerts,
             suspects=self._suspects,
             brake=self._brake,
+            turns=Turns() if settings.outbox.ordering == "strict" else None,
             batch=settings.limits.batch,
             max_record_bytes=settings.kafka.max_record_bytes,
             on_failure=self._on_failure,

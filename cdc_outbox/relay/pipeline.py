@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cdc_outbox.relay.intake import Intake
     from cdc_outbox.relay.retry import RetryPolicy
     from cdc_outbox.relay.suspects import Suspects
+    from cdc_outbox.relay.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class Pipeline(Worker):
         alerts: Alerts,
         suspects: Suspects,
         brake: Brake,
+        turns: Turns | None,
         batch: int,
         max_record_bytes: int,
         on_failure: Callable[[BaseException], None],
@@ -118,6 +120,7 @@ class Pipeline(Worker):
         self._alerts = alerts
         self._suspects = suspects
         self._brake = brake
+        self._turns = turns
         self._batch = batch
         self._max_record_bytes = max_record_bytes
         self.close_dump: Callable[[], None] = lambda: None
@@ -251,13 +254,36 @@ class Pipeline(Worker):
         wary = bool(self._line or self._suspects)
         for envelope in envelopes:
             if not wary or not self._in_line(envelope):
-                self._send_unless_blocked(envelope, handed)
+                self._send_in_turn(envelope, handed)
         self._hand(handed)
 
     def _hand(self, envelopes: list[Envelope]) -> None:
         if envelopes:
             self._ledger.hand(envelopes, time.monotonic())
             self._brake.spend(len(envelopes))
+
+    def _send_in_turn(self, envelope: Envelope, handed: list[Envelope]) -> None:
+        if self._turns is None:
+            self._send_unless_blocked(envelope, handed)
+        elif self._turns.take(envelope):
+            before = len(handed)
+            self._send_unless_blocked(envelope, handed)
+            if len(handed) == before:
+                self._turn_over(envelope)
+
+    def _turn_over(self, envelope: Envelope) -> None:
+        """The next of its aggregate goes; what is blocked by then is parked, and so are those behind it."""
+        assert self._turns is not None
+        following = self._turns.over(envelope)
+        handed: list[Envelope] = []
+        while following is not None and not handed:
+            if self._line or not self._brake.room:
+                self._line.append(following)
+                return
+            self._send_unless_blocked(following, handed)
+            if not handed:
+                following = self._turns.over(following)
+        self._hand(handed)
 
     def _send_unless_blocked(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """The rule is checked again: what the poller queued, too, may have been overtaken by a refusal meanwhile."""
@@ -304,7 +330,7 @@ class Pipeline(Worker):
             self._send_letter(first, first.error)
         elif first.alone:
             handed: list[Envelope] = []
-            self._send_unless_blocked(first, handed)
+            self._send_in_turn(first, handed)
             self._hand(handed)
         else:
             behind, self._line = self._line, deque()
@@ -331,6 +357,7 @@ class Pipeline(Worker):
     def _delivered(self, deliveries: Sequence[Delivery]) -> None:
         acknowledged: list[Envelope] = []
         refused: list[Envelope] = []
+        failed: list[Envelope] = []
         for token, error, partition in deliveries:
             assert isinstance(token, Envelope)
             envelope = token
@@ -342,7 +369,9 @@ class Pipeline(Worker):
             refusal = self._of_the_record(envelope, error, partition) if isinstance(error, Hold) else error
             if not envelope.alone:
                 refused.append(envelope)
-            elif envelope.stage is Stage.DYING:
+                continue
+            failed.append(envelope)
+            if envelope.stage is Stage.DYING:
                 self._alerts.alert(
                     "dead_letter_refused",
                     f"the dead letter of event {envelope.event.event_id} was refused ({refusal.name});"
@@ -355,6 +384,9 @@ class Pipeline(Worker):
         self._ledger.acknowledge(acknowledged)
         if refused:
             self._send_again(refused)
+        if self._turns is not None:
+            for envelope in (*acknowledged, *failed):
+                self._turn_over(envelope)
 
     def _send_again(self, refused: Sequence[Envelope]) -> None:
         """A refused batch takes innocent records along: each goes again alone, and only then is it refused."""

@@ -106,6 +106,28 @@ def test_innocent_records_of_a_refused_batch_spend_no_retry(world: World, client
     Judge(world).check_no_duplicates()
 
 
+@pytest.mark.parametrize("client", ["kafka-python", "confluent"])
+def test_with_strict_ordering_nothing_overtakes_a_late_refusal(world: World, client: str) -> None:
+    """The broker refuses what the relay, by what it knew, could send; its successors were ready to go beside it."""
+    world.start(kafka={"client": client}, outbox={"ordering": "strict"}, retry={"waits": ["2s"]})
+    world.wait_sent(world.insert("a0"))
+    set_topic_config(world.bootstrap, world.topic, "max.message.bytes", "2000")
+    with world.sql() as cursor:
+        cursor.execute("BEGIN")
+        for number, payload in enumerate((TOO_LARGE, "{}", "{}", "{}")):
+            cursor.execute(
+                "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload, max_retries)"
+                " VALUES (%s, 'order', 'a1', 'OrderPlaced', %s, 5)",
+                (f"e{number}", payload),
+            )
+        cursor.execute("COMMIT")
+    wait_until(lambda: world.row("e0")["status"] == 3, "the first is refused")
+    assert [record.event_id for record in Judge(world).records() if record.key == b"a1"] == []
+    world.execute("UPDATE outbox_event SET payload = '{}' WHERE event_id = 'e0'")
+    world.wait_sent("e0", "e1", "e2", "e3")
+    Judge(world).check_order({"a1": ["e0", "e1", "e2", "e3"]})
+
+
 def test_an_earlier_due_row_does_not_wait_for_a_later_delayed_one(world: World) -> None:
     world.start()
     failed = world.insert("a1", status=3, retry_count=1, next_retry_at="2020-01-01")

@@ -213,7 +213,6 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     ("addition", "key"),
     [
         ("outbox: {rows: transient}", "outbox.rows: transient"),
-        ("outbox: {ordering: strict}", "outbox.ordering: strict"),
         ("binlog: {checkpoint_store: file}", "binlog.checkpoint_store: file"),
         ("binlog: {checkpoint_file: /tmp/x}", "binlog.checkpoint_file:"),
         ("binlog: {source: {host: x}}", "binlog.source:"),

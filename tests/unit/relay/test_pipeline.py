@@ -21,6 +21,7 @@ from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.suspects import Suspects
+from cdc_outbox.relay.turns import Turns
 
 TABLE = TableName("shop", "outbox_event")
 
@@ -67,7 +68,7 @@ class StubIntake:
 class Bench:
     """A pipeline on its thread, and everything around it within reach."""
 
-    def __init__(self) -> None:
+    def __init__(self, ordering: str = "aggregate") -> None:
         self.time = 0.0
         self.lease = Lease(lambda: self.time)
         self.lease.renew(0.0, 100.0)
@@ -92,6 +93,7 @@ class Bench:
             alerts=Alerts(self.metrics.alert),
             suspects=self.suspects,
             brake=self.brake,
+            turns=Turns() if ordering == "strict" else None,
             batch=100,
             max_record_bytes=1000,
             on_failure=self._fail,
@@ -129,8 +131,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    found = Bench()
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    found = Bench(getattr(request, "param", "aggregate"))
     found.pipeline.start()
     yield found
     found.pipeline.request_stop()
@@ -345,3 +347,53 @@ def test_a_skipped_row_gets_its_dead_letter_and_is_not_published(bench: Bench) -
     bench.until(lambda: bench.ledger.owed == 1)
     (dead,) = bench.ledger.take_outcomes(10)
     assert dead.stage is Stage.DEAD
+
+
+strict = pytest.mark.parametrize("bench", ["strict"], indirect=True)
+
+
+@strict
+def test_strictly_one_record_of_an_aggregate_is_out_at_a_time(bench: Bench) -> None:
+    bench.read(event(1), event(2), event(3, "b"), event(4))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    assert [one for _, one in bench.topics()] == ["e1", "e3"]
+    bench.answer(0)
+    bench.answer(2)
+    bench.until(lambda: len(bench.publisher.sent) == 4)
+    assert [one for _, one in bench.topics()] == ["e1", "e3", "e2", "e4"]
+
+
+@strict
+def test_strictly_nothing_overtakes_a_late_refusal(bench: Bench) -> None:
+    bench.read(event(1), event(2), event(3), event(4, "b"))
+    bench.answer(0, RecordRefused("INVALID_RECORD"))
+    bench.answer(1)
+    bench.answer(2, RecordRefused("INVALID_RECORD"))
+    bench.until(lambda: bench.ledger.owed == 4)
+    outcomes = {one.event.event_id: one.stage for one in bench.ledger.take_outcomes(10)}
+    assert outcomes == {"e1": Stage.REFUSED, "e2": Stage.PARKING, "e3": Stage.PARKING, "e4": Stage.ACKED}
+    assert b'cdc_outbox_reordered_total{relay="test"} 0.0' in bench.metrics.text()
+
+
+@strict
+def test_strictly_a_refusal_before_sending_gives_the_turn_on(bench: Bench) -> None:
+    bench.publisher.refused["e2"] = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.read(event(1), event(2, max_retries=0), event(3))
+    bench.answer(0)
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    assert bench.topics()[1] == ("dead", "e2")
+    bench.until(lambda: bench.ledger.owed == 2)
+    assert [one.stage for one in bench.ledger.take_outcomes(10)] == [Stage.ACKED, Stage.PARKING]
+
+
+@strict
+def test_strictly_the_next_turn_waits_for_a_pause_to_end(bench: Bench) -> None:
+    bench.read(event(1), event(2), event(3, "b"))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    bench.brake.paused = True
+    bench.answer(0)
+    bench.answer(1)
+    bench.until(lambda: bench.ledger.owed == 2)
+    assert len(bench.publisher.sent) == 2
+    bench.brake.paused = False
+    bench.until(lambda: len(bench.publisher.sent) == 3)
