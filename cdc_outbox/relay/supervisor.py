@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
 import os
 import secrets
@@ -56,6 +57,9 @@ logger = logging.getLogger(__name__)
 TICK = 0.25
 """Seconds between looks at pings, holds and gauges."""
 
+INHERITED = "_CDC_OUTBOX_INHERITED"
+"""Environment variable by which a process tells its replacement whether it had led, and how many bugs it counted."""
+
 BUGS = 3
 """Unclassified errors in a row, without a settled event between them, that end the process."""
 
@@ -77,8 +81,7 @@ class Supervisor:
         self._backoff = Backoff(0.1, 1.0)
         self._suspects = Suspects()
         self._brake = Brake(settings.limits.max_rate)
-        self._bugs = 0
-        self._has_led = False
+        self._has_led, self._bugs = json.loads(os.environ.pop(INHERITED, "[false, 0]"))
         self._pinged_at = 0.0
         self._binlog_lost = False
         self._holds: set[str] = set()
@@ -291,9 +294,17 @@ class Supervisor:
             self._metrics.leader.set(0)
             self._state = "recovering"
             if not ended:
-                # A client thread that lives on could publish beside the next incarnation.
-                log_event(logger, logging.ERROR, "threads_left", "A thread did not end in time; the process exits")
-                os._exit(EXIT_BUG)
+                self._begin_a_new_process()
+
+    def _begin_a_new_process(self) -> None:
+        """A client thread that lives on could publish beside the next incarnation: only exec is rid of it."""
+        if self._stopping.is_set():
+            log_event(logger, logging.ERROR, "threads_left", "A thread did not end in time; the process exits")
+            os._exit(EXIT_BUG)
+        log_event(logger, logging.ERROR, "threads_left", "A thread did not end in time; the process replaces itself")
+        logging.shutdown()
+        os.environ[INHERITED] = json.dumps([self._has_led, self._bugs])
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
     def _begin(self, incarnation: Incarnation) -> None:
         try:

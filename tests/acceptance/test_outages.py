@@ -193,6 +193,38 @@ def test_gtids_switched_on_under_a_position_by_file(make_world: Callable[..., Wo
     assert relay.running
 
 
+THREADS_THAT_LIVE_ON = """
+import os, sys
+from cdc_outbox.cli import main
+from cdc_outbox.relay import supervisor
+from cdc_outbox.relay.incarnation import Incarnation
+
+if supervisor.INHERITED not in os.environ:
+    stop = Incarnation.stop
+    Incarnation.stop = lambda incarnation: stop(incarnation) and False
+main(["--config", sys.argv[1], "start"])
+"""
+
+
+def test_a_thread_that_does_not_end_takes_the_process_with_it(world: World) -> None:
+    """It could publish beside the next incarnation. The process replaces itself and goes on where it was."""
+    config = world.config()
+    relay = world.start(config, program=["-c", THREADS_THAT_LIVE_ON, str(config)])
+    before = world.insert("a1")
+    world.wait_sent(before)
+    for (session,) in world.execute(
+        "SELECT id FROM information_schema.processlist WHERE db = %s AND id <> CONNECTION_ID()", world.database
+    ):
+        world.execute("KILL %s", session)
+    relay.wait_for("threads_left")
+    relay.wait_for("leader", count=2)
+    after = world.insert("a1")
+    world.wait_sent(after)
+    Judge(world).check_order({"a1": [before, after]})
+    assert relay.stop() == 0
+    assert {line["pid"] for line in relay.lines if line["event"] == "starting"} == {relay.pid}
+
+
 def test_a_short_lease_is_kept_while_kafka_is_away(make_world: Callable[..., World], make_kafka: MakeKafka) -> None:
     broker = make_kafka()
     world = make_world(kafka=broker.endpoint)

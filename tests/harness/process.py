@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,14 @@ def run_command(config: Path, *words: str, timeout: float = 60, **env: str) -> s
 class RelayProcess:
     """`cdc-outbox start` with its log read line by line."""
 
-    def __init__(self, config: Path, **env: str) -> None:
+    def __init__(self, config: Path, program: Sequence[str] = (), **env: str) -> None:
+        """program: arguments of Python that start the relay in another way."""
         self.config = config
         self.lines: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
-            [*COMMAND, "--config", str(config), "start"],
+            [sys.executable, *program] if program else [*COMMAND, "--config", str(config), "start"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

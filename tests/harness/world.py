@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,9 +188,16 @@ class World:
         done = run_command(config or self.config(), "init")
         assert done.returncode == 0, done.stderr
 
-    def start(self, config: Path | None = None, *, wait_for: str | None = "leader", **sections: Any) -> RelayProcess:
-        """Start a relay as a user would; wait_for: the log event to wait for."""
-        relay = RelayProcess(config or self.config(**sections))
+    def start(
+        self,
+        config: Path | None = None,
+        *,
+        wait_for: str | None = "leader",
+        program: Sequence[str] = (),
+        **sections: Any,
+    ) -> RelayProcess:
+        """Start a relay as a user would, or by a program of the test's; wait_for: the log event to wait for."""
+        relay = RelayProcess(config or self.config(**sections), program)
         self._relays.append(relay)
         if wait_for is not None:
             relay.wait_for(wait_for)
