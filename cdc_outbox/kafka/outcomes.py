@@ -14,6 +14,9 @@ LEADER_NOT_AVAILABLE = "LEADER_NOT_AVAILABLE"
 OTHERS_INVALID = "_INVALID_DIFFERENT_RECORD"
 """librdkafka's name: another record of the batch is invalid."""
 
+NO_TOPIC = frozenset({UNKNOWN_TOPIC, FORBIDDEN_TOPIC})
+"""The topic's fault, not the record's: what waits for it may be sent once it is there."""
+
 _OFFICIAL = {
     # librdkafka's spellings, then kafka-python's; https://kafka.apache.org/protocol#protocol_error_codes
     "MSG_SIZE_TOO_LARGE": MESSAGE_TOO_LARGE,

@@ -32,7 +32,8 @@ class Router:
         self._template = kafka.topic
         self._topic_map = kafka.topic_map
         self._topic_column = columns.topic
-        self._by_type = columns.topic is None and not _names_more_than_the_type(kafka.topic)
+        self.by_type = columns.topic is None and not _names_more_than_the_type(kafka.topic)
+        """The aggregate type alone decides the topic."""
         self._topics: dict[str, str] = {}
         self._key_column = None if columns.key == "aggregate_id" else columns.key
         self._header_columns = list(columns.headers.items())
@@ -48,7 +49,7 @@ class Router:
         delete the record at once. A mapped header is left out where its column is NULL; a mapped key is null there.
         Raises RecordRefused when no topic name comes out, or the format has no room for the event.
         """
-        topic = self._topics.get(event.aggregate_type) if self._by_type else None
+        topic = self._topics.get(event.aggregate_type) if self.by_type else None
         if topic is None:
             topic = self._topic_of(event)
         now = int(time.time() * 1000)
@@ -63,7 +64,7 @@ class Router:
 
     def topic(self, event: Event) -> str:
         """Where its record goes. Raises RecordRefused when no topic name comes out."""
-        topic = self._topics.get(event.aggregate_type) if self._by_type else None
+        topic = self._topics.get(event.aggregate_type) if self.by_type else None
         return self._topic_of(event) if topic is None else topic
 
     def dead_letter(
@@ -105,7 +106,7 @@ class Router:
         refusal = topic_name_refusal(topic)
         if refusal is not None:
             raise refusal
-        if self._by_type and len(self._topics) < _TYPES_REMEMBERED:
+        if self.by_type and len(self._topics) < _TYPES_REMEMBERED:
             self._topics[event.aggregate_type] = topic
         return topic
 

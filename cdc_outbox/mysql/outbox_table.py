@@ -104,11 +104,28 @@ class OutboxTable:
         return found
 
     def due(
-        self, session: Session, limit: int, above: int, without: Collection[Aggregate], *, ordered: bool
+        self,
+        session: Session,
+        limit: int,
+        above: int,
+        without: Collection[Aggregate],
+        *,
+        ordered: bool,
+        held: Collection[str],
+        waits: Sequence[float],
     ) -> list[Candidate]:
-        """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates. ordered:
-        none behind a row of its aggregate whose time has not come."""
+        """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates.
+
+        ordered: none behind a row of its aggregate whose time has not come. held: of these aggregate types only what
+        has waited for as long as all its retries would have taken. waits: seconds before retry 1, 2 …
+        """
         clause = f"AND {AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
+        if held:
+            types = ",".join(f"x'{one.encode().hex()}'" for one in held)
+            clause += (
+                f" AND (CAST(CONVERT(aggregate_type USING utf8mb4) AS BINARY) NOT IN ({types})"
+                f" OR next_retry_at <= NOW() - INTERVAL ({_whole_schedule(waits)}) SECOND)"
+            )
         sql = self._query(
             "due",
             columns=self._columns(_SIZE_ONLY),
@@ -292,6 +309,13 @@ class OutboxTable:
 
     def _only(self, session: Session, aggregates: Iterable[Aggregate]) -> str:
         return f"AND {AGGREGATE} IN ({_aggregates(session, aggregates)})"
+
+
+def _whole_schedule(waits: Sequence[float]) -> str:
+    """Seconds from a row's first attempt to its last retry."""
+    cases = " ".join(f"WHEN {count} THEN {round(sum(waits[:count]))}" for count in range(len(waits) + 1))
+    beyond = f"{round(sum(waits))} + (max_retries - {len(waits)}) * {round(waits[-1])}"
+    return f"CASE max_retries {cases} ELSE {beyond} END"
 
 
 def _aggregates(session: Session, aggregates: Iterable[Aggregate]) -> str:

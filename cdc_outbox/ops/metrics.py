@@ -24,6 +24,7 @@ ALERT_KINDS = (
     "row_changed",
     "row_locked",
     "sending_abandoned",
+    "topic_missing",
     "unexpected_error",
 )
 """Every kind is there at 0 from the beginning: of a counter that appears at 1, Prometheus sees no increase."""

@@ -58,6 +58,8 @@ class Envelope:
     """The row says 1."""
     contended = False
     """Its row was locked by somebody else."""
+    overdue = False
+    """It has waited for its topic as long as all its retries together would have."""
     alone = False
     """It goes to the client by itself: what it was sent with was refused, or it is suspected."""
     block: Block | None = None
@@ -250,6 +252,16 @@ class InFlight:
             else:
                 envelope.retry_in = retry_in
                 self._owe(envelope, Stage.REFUSED)
+
+    def hold_back(self, envelope: Envelope) -> None:
+        """It waits in its row for its topic, and what follows it behind it; no retry is spent."""
+        with self._lock:
+            block = self._block(envelope.event.aggregate)
+            if envelope.sending:
+                self._count(envelope, block)
+                self._owe(envelope, Stage.PUT_BACK)
+            else:
+                self._park(envelope, block)
 
     def bury(self, envelope: Envelope) -> None:
         """No dead letter can be had for it: the row itself keeps the event."""

@@ -37,6 +37,7 @@ from cdc_outbox.relay.pipeline import Pipeline
 from cdc_outbox.relay.poller import Poller
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.settler import Settler
+from cdc_outbox.relay.topic_holds import TopicHolds
 from cdc_outbox.relay.turns import Turns
 from cdc_outbox.relay.worker import Worker
 
@@ -209,6 +210,7 @@ class Incarnation:
             ordered=settings.outbox.ordering != "none",
             waiting_room=settings.limits.max_in_flight // 4,
         )
+        topic_holds = TopicHolds()
         self._intake = Intake(
             self._session,
             fence,
@@ -231,6 +233,7 @@ class Incarnation:
             alerts=self._alerts,
             suspects=self._suspects,
             brake=self._brake,
+            topic_holds=topic_holds,
             turns=Turns() if settings.outbox.ordering == "strict" else None,
             batch=settings.limits.batch,
             max_record_bytes=settings.kafka.max_record_bytes,
@@ -259,6 +262,8 @@ class Incarnation:
             ledger=self.ledger,
             budget=self.budget,
             brake=self._brake,
+            topic_holds=topic_holds,
+            waits=settings.retry.waits,
             lease=lease,
             metrics=self._metrics,
             alerts=self._alerts,

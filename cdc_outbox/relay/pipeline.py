@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
-from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE
+from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE, NO_TOPIC
 from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
+from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cdc_outbox.relay.intake import Intake
     from cdc_outbox.relay.retry import RetryPolicy
     from cdc_outbox.relay.suspects import Suspects
+    from cdc_outbox.relay.topic_holds import TopicHolds
     from cdc_outbox.relay.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,7 @@ class Pipeline(Worker):
         alerts: Alerts,
         suspects: Suspects,
         brake: Brake,
+        topic_holds: TopicHolds,
         turns: Turns | None,
         batch: int,
         max_record_bytes: int,
@@ -120,6 +123,8 @@ class Pipeline(Worker):
         self._alerts = alerts
         self._suspects = suspects
         self._brake = brake
+        self._topic_holds = topic_holds
+        metrics.hold("topic", False)  # what an earlier incarnation held is found anew
         self._turns = turns
         self._batch = batch
         self._max_record_bytes = max_record_bytes
@@ -167,6 +172,8 @@ class Pipeline(Worker):
                 for _ in range(MESSAGES):  # whatever has come meanwhile makes one batch
                     self._take(self._inbox.get_nowait())
             self._lease.check()
+            if self._topic_holds.types:
+                self._look_for_topics()
             if self._line and self._brake.room:
                 self._serve_line()
             while self._found and not self._line and self._brake.room:
@@ -348,7 +355,10 @@ class Pipeline(Worker):
         except RecordRefused as error:
             refusal = error
         if refusal is not None:
-            self._refuse(envelope, refusal)
+            if refusal.name in NO_TOPIC and self._router.by_type:
+                self._hold_for_topic(envelope, record, refusal)
+            else:
+                self._refuse(envelope, refusal)
             return
         self._lease.check()
         self._publisher.send(record)
@@ -417,6 +427,30 @@ class Pipeline(Worker):
         self._metrics.delivery_seconds.observe(max(0.0, (now - ms) / 1000) for ms in commits if ms is not None)
 
     # -- failures ---------------------------------------------------------------------------------------------
+
+    def _hold_for_topic(self, envelope: Envelope, record: Record, error: RecordRefused) -> None:
+        """No retry is spent while the topic is missing; but nothing waits for it longer than all retries would take."""
+        event = envelope.event
+        if envelope.overdue:
+            self._bury(envelope, error)
+            return
+        self._topic_holds.add(event.aggregate_type, record, time.monotonic())
+        self._metrics.hold("topic", True)
+        self._ledger.hold_back(envelope)
+        self._alerts.alert(
+            "topic_missing",
+            f"{error}; events of type {event.aggregate_type!r} wait for it and spend no retry",
+            topic=record.topic,
+        )
+
+    def _look_for_topics(self) -> None:
+        for aggregate_type, record in self._topic_holds.to_look_at(time.monotonic()):
+            refusal = self._publisher.refusal(record)
+            if refusal is None or refusal.name not in NO_TOPIC:
+                self._topic_holds.release(aggregate_type)
+                self._metrics.hold("topic", bool(self._topic_holds.types))
+                line = f"Topic {record.topic} is there: what waited for it goes now"
+                log_event(logger, logging.INFO, "topic_found", line, topic=record.topic)
 
     def _refuse(self, envelope: Envelope, error: RecordRefused) -> None:
         event = envelope.event

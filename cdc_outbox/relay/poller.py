@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cdc_outbox.ops.metrics import Metrics
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
+    from cdc_outbox.relay.topic_holds import TopicHolds
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class Poller(Worker):
         ledger: InFlight,
         budget: Budget,
         brake: Brake,
+        topic_holds: TopicHolds,
+        waits: Sequence[float],
         lease: Lease,
         metrics: Metrics,
         alerts: Alerts,
@@ -90,6 +93,8 @@ class Poller(Worker):
         self._ledger = ledger
         self._budget = budget
         self._brake = brake
+        self._topic_holds = topic_holds
+        self._waits = waits
         self._lease = lease
         self._metrics = metrics
         self._alerts = alerts
@@ -180,7 +185,7 @@ class Poller(Worker):
 
         Page after page: the rows of one aggregate that may not go yet must not hide those of others.
         """
-        ordered = self._ledger.ordered
+        ordered, held = self._ledger.ordered, self._topic_holds.types
         without: set[Aggregate] = set()
         if ordered:
             without = self._ledger.held_aggregates() | {one for one, _, _ in self._foreign.values()}
@@ -191,8 +196,11 @@ class Poller(Worker):
                 return False
             self._lease.check()
             with self._claiming() as queued:
-                due = _fitting(table.due(self._session, room[0], above, without, ordered=ordered), room[1])
+                found = table.due(self._session, room[0], above, without, ordered=ordered, held=held, waits=self._waits)
+                due = _fitting(found, room[1])
                 queued.extend(self._queue(table, due))
+                for envelope in queued:
+                    envelope.overdue = envelope.event.aggregate_type in held
                 rows = _rows(queued)
                 if rows and table.claim_due(self._session, rows) != len(rows):
                     raise AssertionError("locked rows changed under us")
@@ -284,7 +292,8 @@ class Poller(Worker):
         if not self._ledger.ordered:  # nothing is in the way of what waits in memory, for a lock or to go alone
             self._submit(Freed(number, quiet))
             return True
-        blocked = [a for a in self._ledger.blocked_aggregates() if a not in later]
+        held = self._topic_holds.types
+        blocked = [a for a in self._ledger.blocked_aggregates() if a not in later and a[1] not in held]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():
             stuck.update(table.stuck(self._session, [a for a in blocked if a[0] == table.name]))
@@ -392,7 +401,8 @@ class Poller(Worker):
         with self._claiming() as queued:
             pending = table.pending_rows(self._session, ids)
             candidates = _fitting([c for c in pending if not self._ledger.holds(c.event.key)], room)
-            queued.extend(self._queue(table, candidates))
+            held = self._topic_holds.types
+            queued.extend(self._queue(table, [c for c in candidates if c.event.aggregate_type not in held]))
             claimed = _rows(queued)
             if claimed:
                 table.mark_sending(self._session, claimed)

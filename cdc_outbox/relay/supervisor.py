@@ -410,12 +410,11 @@ class Supervisor:
             self._backoff.reset()
 
     def _tell_of_pause(self) -> None:
-        paused = self._brake.paused
-        self._metrics.hold("paused", paused)
-        event, line = ("paused", "Paused by a person: nothing is published until `cdc-outbox resume`")
-        if not paused:
-            event, line = ("resumed", "Resumed by a person; events flow again")
-        log_event(logger, logging.WARNING if paused else logging.INFO, event, line)
+        self._metrics.hold("paused", self._brake.paused)
+        if self._brake.paused:
+            log_event(logger, logging.WARNING, "paused", "Paused: nothing is published until `cdc-outbox resume`")
+        else:
+            log_event(logger, logging.INFO, "resumed", "Resumed: events flow again")
 
     def _report(self, incarnation: Incarnation, state: str) -> None:
         """Leave the state in the checkpoint row; where that is locked for long, at the next look."""

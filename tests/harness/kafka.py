@@ -6,7 +6,13 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 PATIENCE = 60.0
 """Seconds that a broker may take to answer."""
@@ -111,3 +117,12 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def create_topic(bootstrap: str, topic: str) -> None:
+    """With one partition; returns when it can be seen."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
+    deadline = time.monotonic() + PATIENCE
+    while topic not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline, f"topic {topic} does not appear"

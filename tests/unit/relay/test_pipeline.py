@@ -21,6 +21,7 @@ from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.suspects import Suspects
+from cdc_outbox.relay.topic_holds import TopicHolds
 from cdc_outbox.relay.turns import Turns
 
 TABLE = TableName("shop", "outbox_event")
@@ -80,6 +81,7 @@ class Bench:
         self.metrics = Metrics("test")
         self.suspects = Suspects()
         self.brake = Brake(None)
+        self.topic_holds = TopicHolds()
         kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
         self.pipeline = Pipeline(
             publisher=self.publisher,
@@ -93,6 +95,7 @@ class Bench:
             alerts=Alerts(self.metrics.alert),
             suspects=self.suspects,
             brake=self.brake,
+            topic_holds=self.topic_holds,
             turns=Turns() if ordering == "strict" else None,
             batch=100,
             max_record_bytes=1000,
@@ -397,3 +400,23 @@ def test_strictly_the_next_turn_waits_for_a_pause_to_end(bench: Bench) -> None:
     assert len(bench.publisher.sent) == 2
     bench.brake.paused = False
     bench.until(lambda: len(bench.publisher.sent) == 3)
+
+
+def test_what_has_no_topic_waits_and_spends_no_retry(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
+    bench.read(event(1), event(2), event(3, "b"))
+    bench.until(lambda: bench.ledger.owed == 2)
+    outcomes = {one.event.event_id: (one.stage, one.retry_in) for one in bench.ledger.take_outcomes(10)}
+    assert outcomes == {"e1": (Stage.PARKING, 0), "e2": (Stage.PARKING, 0)}
+    assert bench.topic_holds.types == {"order"}
+
+
+def test_a_row_that_has_waited_for_its_topic_too_long_is_dead(bench: Bench) -> None:
+    bench.publisher.refused["e1"] = RecordRefused("TOPIC_AUTHORIZATION_FAILED")
+    (queued,) = bench.ledger.queue([event(1, retry_count=1)], lambda _: True)
+    queued.overdue = True
+    bench.pipeline.submit(Queued([queued]))
+    bench.answer(0)
+    assert bench.topics() == [("dead", "e1")]
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert bench.ledger.take_outcomes(10)[0].stage is Stage.DEAD

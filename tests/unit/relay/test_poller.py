@@ -9,6 +9,7 @@ from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.poller import RESERVE, Poller
+from cdc_outbox.relay.topic_holds import TopicHolds
 from tests.unit.relay.test_pipeline import event
 
 EVENTS, BYTES = 1000, 1 << 20
@@ -39,6 +40,8 @@ def poller(ledger: InFlight, budget: Budget, brake: Brake) -> Poller:
         ledger=ledger,
         budget=budget,
         brake=brake,
+        topic_holds=TopicHolds(),
+        waits=(10.0,),
         batch=EVENTS,
         poll_interval=1.0,
         sending_timeout=300.0,
