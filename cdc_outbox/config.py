@@ -235,14 +235,22 @@ class RetrySettings(_Section):
 class BinlogSettings(_Section):
     on_purged: Literal["sweep", "stop"] = "sweep"
     """When the binlog behind the checkpoint is gone. `sweep`: find unsent rows by SQL. `stop`: exit 3."""
-    checkpoint_store: Annotated[Literal["mysql"], later("file")] = "mysql"
-    """Where the position is kept."""
-    checkpoint_file: Annotated[None, later()] = None
-    """Not supported yet."""
+    checkpoint_store: Literal["mysql", "file"] = "mysql"
+    """Where the position is kept; the fence is in MySQL either way."""
+    checkpoint_file: Text | None = None
+    """The file of `checkpoint_store: file`, on a disk of this host that survives restarts."""
     start: Literal["now", "earliest"] = "now"
     """Where the very first start reads from; rows already pending are published either way."""
     source: Annotated[None, later()] = None
     """Not supported yet."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.checkpoint_store == "file") != (self.checkpoint_file is not None):
+            if self.checkpoint_file is None:
+                raise impossible("checkpoint_store", "file needs checkpoint_file beside it")
+            raise impossible("checkpoint_file", "needs checkpoint_store: file beside it")
+        return self
 
 
 class LimitSettings(_Section):

@@ -34,7 +34,7 @@ def show(ctx: typer.Context) -> None:
     if row is None:
         typer.echo("position   none: this relay has never been started")
         return
-    typer.echo(f"position   {'none yet' if row.position is None else row.position}")
+    typer.echo(f"position   {'none yet' if shown.position is None else shown.position}")
     typer.echo(f"server     {row.server_uuid}")
     typer.echo(f"epoch      {row.epoch}")
     typer.echo(f"state      {row.state or 'unknown'}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_outbox.errors import BinlogLost, Fenced, Refused
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Position
+from cdc_outbox.mysql.position_file import position_file
 from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import Session
 
@@ -86,6 +87,13 @@ def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
     return Checkpoint(epoch, owner, uuid, position, state, last_error, bool(paused), version, updated)
 
 
+def stored_position(settings: Settings, row: Checkpoint | None) -> Position | None:
+    """Where reading goes on: as its file says, else as the row does. Raises Refused for a file that holds none."""
+    file = position_file(settings)
+    in_file = None if file is None or row is None else file.read(row.server_uuid)
+    return in_file or (None if row is None else row.position)
+
+
 def raise_epoch(session: Session, name: str, owner: str) -> Fence:
     """Begin a new incarnation, on the session that holds the lock; voids a file position of another server."""
     session.execute(query("checkpoint_create"), (name,))
@@ -112,10 +120,15 @@ def is_paused(session: Session, name: str) -> bool:
 
 
 def set_position(session: Session, settings: Settings, position: Position, *, state: str = "stopped") -> None:
-    """Put the position where a person wants it. Fences off whoever led."""
+    """Put the position where a person wants it. Fences off whoever led. Raises Refused where its file cannot be had."""
+    file = position_file(settings)
+    if file is not None:
+        file.check_folder()
     gtids = None if position.gtid_set is None else str(position.gtid_set)
     written = (position.file or None, position.offset or None, gtids)
     session.execute(query("position_set"), (settings.name, *written, state))
+    if file is not None:
+        file.write(position, session.query("SELECT @@server_uuid")[0][0])
 
 
 def reset(session: Session, settings: Settings, to: str) -> Position:

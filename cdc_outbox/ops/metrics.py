@@ -17,6 +17,7 @@ Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
 ALERT_KINDS = (
     "binlog_lost",
+    "checkpoint_file",
     "dead_letter_refused",
     "event_dead",
     "event_failed",

@@ -29,6 +29,7 @@ class Shown:
     """What `checkpoint show` tells. row: None before the first start; leader: MySQL connection id or None."""
 
     row: checkpoint.Checkpoint | None
+    position: Position | None
     leader: int | None
 
 
@@ -53,7 +54,8 @@ def parse_position(text: str) -> Position:
 
 def show(settings: Settings) -> Shown:
     with command_session(settings) as session:
-        return Shown(checkpoint.read_checkpoint(session, settings.name), lock_owner(session, settings))
+        row = checkpoint.read_checkpoint(session, settings.name)
+        return Shown(row, checkpoint.stored_position(settings, row), lock_owner(session, settings))
 
 
 def refuse_while_led(settings: Settings) -> None:

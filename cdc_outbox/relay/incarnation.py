@@ -26,8 +26,10 @@ from cdc_outbox.mysql.checkpoint import (
     raise_epoch,
     read_checkpoint,
     server_position,
+    stored_position,
 )
 from cdc_outbox.mysql.outbox_table import OutboxTable, column_names
+from cdc_outbox.mysql.position_file import position_file
 from cdc_outbox.mysql.session import Session, connect
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
@@ -118,6 +120,7 @@ class Incarnation:
         self._publisher: Publisher | None = None
         self._deliver: Callable[[list[Delivery]], None] = lambda deliveries: None
         self.recovered: Recovered | None = None
+        self._position_file = position_file(settings)
         self.budget = Budget(settings.limits.max_in_flight, settings.limits.max_in_flight_bytes)
         self.ledger = InFlight(Position())
         self._fence: Fence | None = None
@@ -175,8 +178,11 @@ class Incarnation:
             checkpoint = read_checkpoint(session, settings.name)
             self._brake.paused = checkpoint is not None and checkpoint.paused
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
-        position = checkpoint.position if checkpoint is not None else None
+        if self._position_file is not None:
+            self._position_file.check_folder()
+        position = stored_position(settings, checkpoint)
         was_reset = checkpoint is not None and checkpoint.state == RESET
+        never_read = position is None
         try:
             if position is not None:
                 if binlog_lost:
@@ -192,7 +198,7 @@ class Incarnation:
             )
             position = None
         if position is None:
-            earliest = settings.binlog.start == "earliest" and checkpoint is not None and checkpoint.position is None
+            earliest = settings.binlog.start == "earliest" and never_read
             start = earliest_position(session) if earliest else committed_position(session)
             self.recovered = self._recovered(session, start, bootstrap=True)
         self._leadership.ping()
@@ -253,6 +259,8 @@ class Incarnation:
             batch=settings.limits.batch,
             ping_every=settings.leadership_timeout / 3,
             on_failure=self._on_failure,
+            position_file=self._position_file,
+            server_uuid=self._leadership.server_uuid,
         )
         self.ledger.on_outcome = settler.wake
         poller = Poller(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pymysql.err import MySQLError
 
-from cdc_outbox.model import Status, TableName
+from cdc_outbox.model import Position, Status, TableName
 from cdc_outbox.mysql.outbox_table import OutboxTable, Row
 from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error_code, is_retriable
 from cdc_outbox.ops.log import log_event
@@ -25,6 +25,7 @@ from cdc_outbox.relay.worker import Worker
 if TYPE_CHECKING:
     from cdc_outbox.mysql.checkpoint import Fence
     from cdc_outbox.mysql.leadership import Lease
+    from cdc_outbox.mysql.position_file import PositionFile
     from cdc_outbox.ops.log import Alerts
     from cdc_outbox.ops.metrics import Metrics, Outcome
     from cdc_outbox.relay.budget import Budget
@@ -84,7 +85,10 @@ class Settler(Worker):
         batch: int,
         ping_every: float,
         on_failure: Callable[[BaseException], None],
+        position_file: PositionFile | None = None,
+        server_uuid: str = "",
     ) -> None:
+        """position_file: where the position goes instead of the checkpoint row; server_uuid: whose it is."""
         super().__init__("settler", on_failure)
         self._session = session
         self._fence = fence
@@ -96,6 +100,8 @@ class Settler(Worker):
         self._alerts = alerts
         self._batch = batch
         self._ping_every = ping_every
+        self._position_file = position_file
+        self._server_uuid = server_uuid
         self._owed = threading.Event()
         self._full = threading.Event()
         self._locked: list[Envelope] = []
@@ -159,10 +165,11 @@ class Settler(Worker):
 
     def _write(self, batch: Sequence[Envelope], slow: Sequence[Envelope]) -> None:
         progress = self._ledger.propose(batch)
+        reading = self._ledger.reading
         for attempt in range(DEADLOCK_TRIES):
             try:
                 with self._session.transaction():
-                    if self._ledger.reading:
+                    if reading and self._position_file is None:
                         self._fence.advance(self._session, progress.position)
                     else:
                         self._fence.check(self._session)
@@ -175,11 +182,20 @@ class Settler(Worker):
                     return
                 if error_code(error) != DEADLOCK or attempt == DEADLOCK_TRIES - 1:
                     raise
+        if reading and self._position_file is not None:
+            self._keep_in_file(self._position_file, progress.position)
         self._ledger.settle(batch, progress)
         self._spoke = self._wrote_position = time.monotonic()
         self._settled(batch)
         for envelope in slow:
             envelope.sending = True
+
+    def _keep_in_file(self, file: PositionFile, position: Position) -> None:
+        """After the outcomes are committed. A file that stays behind only costs looks at statuses after a restart."""
+        try:
+            file.write(position, self._server_uuid)
+        except OSError as error:
+            self._alerts.alert("checkpoint_file", f"the position could not be written to {file.path}: {error}")
 
     def _write_around_locks(self, batch: Sequence[Envelope]) -> None:
         """A row is locked by the application: settle the others, keep that one, leave the position where it is."""

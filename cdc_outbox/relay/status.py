@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdc_outbox.binlog.accelerator import decoder
-from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left
+from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left, stored_position
 from cdc_outbox.mysql.event_rows import State, blocked_aggregates, count, oldest_unsettled
 from cdc_outbox.mysql.leadership import lock_owner
 from cdc_outbox.ops.command_session import command_session
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cdc_outbox.config import Settings
-    from cdc_outbox.model import TableName
+    from cdc_outbox.model import Position, TableName
     from cdc_outbox.mysql.session import Session
 
 SENT_LIMIT = 100_000
@@ -51,7 +51,7 @@ def status_of(session: Session, settings: Settings, *, full: bool) -> dict[str, 
         "state": _state(checkpoint, owner),
         "leader": checkpoint.owner if checkpoint is not None and owner is not None else None,
         "server_id": settings.mysql.server_id,
-        "position": _position(checkpoint),
+        "position": _position(stored_position(settings, checkpoint)),
         "lag": {"seconds": lag, "events": counts["pending"] + counts["sending"]},
         "counts": counts,
         **_blocked(session, tables, counts, live, full=full),
@@ -78,8 +78,7 @@ def _holds(checkpoint: Checkpoint | None, owner: int | None, live: Live | None) 
     return ["kafka"] if checkpoint is not None and owner is not None and checkpoint.state == "holding" else []
 
 
-def _position(checkpoint: Checkpoint | None) -> dict[str, object]:
-    position = checkpoint.position if checkpoint is not None else None
+def _position(position: Position | None) -> dict[str, object]:
     if position is None:
         return {"file": None, "pos": None, "gtid_set": None}
     gtids = None if position.gtid_set is None else str(position.gtid_set)

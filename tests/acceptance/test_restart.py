@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
@@ -200,6 +201,30 @@ def test_a_position_that_is_no_gtid_set_is_refused(world: World) -> None:
     assert relay.wait() == 2
     assert "UPDATE cdc_outbox_checkpoint SET gtid_set = NULL" in relay.log
     assert "Traceback" not in relay.log
+
+
+def test_the_position_may_be_in_a_file(world: World) -> None:
+    file = world.folder / "position.json"
+    config = world.config(binlog={"checkpoint_store": "file", "checkpoint_file": str(file)})
+    relay = world.start(config)
+    writer = Writer(world, threads=2, rate=100).start()
+    judge = Judge(world)
+    wait_until(lambda: len(judge.snapshot().settled) > 100, "100 events settled")
+    relay.kill()
+    snapshot = judge.snapshot()
+    assert world.execute("SELECT gtid_set FROM cdc_outbox_checkpoint") == [(None,)]
+    relay = world.start(config)
+    assert "sweep_done" not in relay.events(), "the file was followed"
+    commits = writer.stop()
+    world.wait_settled()
+    judge.check(commits, [snapshot])
+    assert relay.stop() == 0
+    shown = json.loads(file.read_text())["gtid_set"]
+    assert shown in run_command(config, "checkpoint", "show").stdout
+    file.unlink()
+    last = world.insert("a1")
+    world.start(config).wait_for("sweep_done")
+    world.wait_sent(last)
 
 
 def test_a_reset_keeps_the_order_of_what_is_pending(world: World) -> None:

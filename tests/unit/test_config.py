@@ -213,8 +213,6 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     ("addition", "key"),
     [
         ("outbox: {rows: transient}", "outbox.rows: transient"),
-        ("binlog: {checkpoint_store: file}", "binlog.checkpoint_store: file"),
-        ("binlog: {checkpoint_file: /tmp/x}", "binlog.checkpoint_file:"),
         ("binlog: {source: {host: x}}", "binlog.source:"),
     ],
 )
@@ -423,7 +421,7 @@ def test_the_example_has_every_key_at_its_default() -> None:
     given = {"name": written["name"], "kafka": {"bootstrap_servers": written["kafka"]["bootstrap_servers"]}}
     given["mysql"] = {key: written["mysql"][key] for key in ("user", "database")} | {"password": "x"}
     assert settings == Settings.model_validate(given)
-    later = {"binlog.checkpoint_file", "binlog.source"}
+    later = {"binlog.source"}
     inside = {"kafka.create_topics.partitions", "kafka.create_topics.replication_factor"}
     keys = {dotted(path) for path, kind in setting_kinds(Settings).items() if kind != "section"}
     assert leaves(written) - {"kafka.create_topics"} == keys - later - inside
