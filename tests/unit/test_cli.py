@@ -172,6 +172,11 @@ def test_an_unreachable_server_is_a_message_and_exit_2(cli: Cli, arguments: list
 # --- init ---------------------------------------------------------------------------------------------------
 
 
+def test_init_makes_the_table_of_worker_ids_on_request(cli: Cli) -> None:
+    assert "cdc_outbox_worker" in cli("init", "--print", "--workers").out
+    assert "cdc_outbox_worker" not in cli("init", "--print").out
+
+
 def test_init_print_is_sql_only(cli: Cli) -> None:
     ran = cli("init", "--print")
     assert ran.code == 0

@@ -67,6 +67,13 @@ def test_a_table_may_have_any_name() -> None:
     assert sql.startswith("CREATE TABLE IF NOT EXISTS `my shop`.`odd``name\\1` (\n")
 
 
+def test_the_table_of_worker_ids_is_made_on_request() -> None:
+    made = [str(one.object) for one in schema.statements(settings(), workers=True)]
+    assert made == ["shop.outbox_event", "shop.cdc_outbox_checkpoint", "shop.cdc_outbox_worker"]
+    assert "cdc_outbox_worker" in schema.script(settings(), workers=True)
+    assert "cdc_outbox_worker" not in schema.script(settings())
+
+
 def test_init_makes_each_outbox_table_and_one_checkpoint_table() -> None:
     made = [str(one.object) for one in schema.statements(settings("orders", "billing.events"), consumer=True)]
     assert made == ["shop.orders", "billing.events", "shop.cdc_outbox_checkpoint", "shop.processed_event"]
