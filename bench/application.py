@@ -53,7 +53,8 @@ _IDS = """\
 {rows:,} rows into an empty outbox table, {chunk:,} rows an INSERT and a commit each, one connection, durability
 relaxed; time in the server only. *Page splits* are those of the whole table (`index_page_splits`): with ids that rise,
 pages split at the end of the index and stay full; with others they split in the middle and stay half empty. The
-business keys are of {orders:,} orders at random.
+business keys are of {orders:,} orders at random. What else the machine does shows in the rates, not in
+splits and sizes.
 """
 
 
