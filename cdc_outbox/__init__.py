@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cdc_outbox.app.consumer import IdempotentConsumer as IdempotentConsumer
     from cdc_outbox.app.ids import Uuid7Ids as Uuid7Ids
     from cdc_outbox.app.ids import business_key as business_key
     from cdc_outbox.app.ids_snowflake import SnowflakeIds as SnowflakeIds
@@ -25,6 +26,7 @@ _HOMES = {
     "business_key": "cdc_outbox.app.ids",
     "SnowflakeIds": "cdc_outbox.app.ids_snowflake",
     "WorkerLease": "cdc_outbox.app.ids_worker",
+    "IdempotentConsumer": "cdc_outbox.app.consumer",
 }
 """Public name -> the module that has it."""
 

@@ -11,7 +11,9 @@ CdcOutboxError
 ├── ApplicationError   raised into an application that uses this package
 │   ├── EventRefused       an event that cannot be written as it is
 │   ├── NotInTransaction   an event was to be written outside a transaction
-│   └── NoWorkerId         the lease of a Snowflake worker id cannot be had, or kept
+│   ├── NoWorkerId         the lease of a Snowflake worker id cannot be had, or kept
+│   └── EventBusy          another consumer holds the event; it must not be acknowledged and comes again
+│       └── LeaseLost      the lease ended while the handler ran, and another consumer has the event now
 └── Stopped            a stage was asked to stop while it waited
 """
 
@@ -111,3 +113,18 @@ class NotInTransaction(ApplicationError):
 
 class NoWorkerId(ApplicationError):
     """No Snowflake id can be given: the lease of a worker id cannot be had, or kept."""
+
+
+class EventBusy(ApplicationError):
+    """The event is in another consumer's hands: do not acknowledge it, it must come again.
+
+    retry_after: seconds until its lease ends, at the latest, by the database's clock.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float) -> None:
+        super().__init__(message or "another consumer holds this event; do not acknowledge it, let it come again")
+        self.retry_after = retry_after
+
+
+class LeaseLost(EventBusy):
+    """The lease ended before the handler did, and another consumer has taken the event."""

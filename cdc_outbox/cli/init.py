@@ -22,6 +22,9 @@ def init(
     print_only: Annotated[
         bool, typer.Option("--print", help="Print the SQL and the grants, connect to nothing.")
     ] = False,
+    consumer: Annotated[
+        bool, typer.Option("--consumer", help="Also the tables of consumers, processed_event and consumer_offset.")
+    ] = False,
     comments: Annotated[Comments, typer.Option("--comments", help="Language of the columns' comments.")] = Comments.zh,
     workers: Annotated[
         bool, typer.Option("--workers", help="Also cdc_outbox_worker, for applications that make Snowflake ids.")
@@ -33,10 +36,10 @@ def init(
 
     settings = ctx.obj.settings()
     if print_only:
-        typer.echo(schema.script(settings, comments.value, workers=workers), nl=False)
+        typer.echo(schema.script(settings, comments.value, consumer, workers=workers), nl=False)
         return
     with command_session(settings, needs=schema.create_grants(settings)) as session:
-        created = schema.create(session, settings, comments.value, workers=workers)
+        created = schema.create(session, settings, comments.value, consumer, workers=workers)
     for table in created:
         typer.echo(f"created {table}")
     if not created:
@@ -44,3 +47,7 @@ def init(
     typer.echo("\nThe relay's user needs, and a least-privilege user has no more than:")
     for grant in schema.grants(settings):
         typer.echo(f"  {grant};")
+    if consumer:
+        typer.echo("\nA consuming service needs, with its account in place of 'consumer':")
+        for grant in schema.consumer_grants(settings):
+            typer.echo(f"  {grant};")

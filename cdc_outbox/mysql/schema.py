@@ -24,6 +24,7 @@ OUTBOX = "outbox_event"
 CHECKPOINT = "cdc_outbox_checkpoint"
 PROCESSED = "processed_event"
 WORKER = "cdc_outbox_worker"
+OFFSETS = "consumer_offset"
 
 Comments = Literal["zh", "en"]
 
@@ -88,14 +89,14 @@ def checkpoint_table(settings: Settings) -> TableName:
 def statements(
     settings: Settings, comments: Comments = "zh", consumer: bool = False, workers: bool = False
 ) -> list[Statement]:
-    """Everything `init` makes: the outbox tables, the checkpoint table, for consumers processed_event.
+    """Everything `init` makes: the outbox tables, the checkpoint table, for consumers the two of theirs.
 
     workers: cdc_outbox_worker as well, from which applications lease Snowflake worker ids.
     """
     wanted = [(OUTBOX, table) for table in settings.table_names]
     wanted.append((CHECKPOINT, checkpoint_table(settings)))
     if consumer:
-        wanted.append((PROCESSED, TableName(settings.mysql.database, PROCESSED)))
+        wanted += [(table, TableName(settings.mysql.database, table)) for table in (PROCESSED, OFFSETS)]
     if workers:
         wanted.append((WORKER, TableName(settings.mysql.database, WORKER)))
     return [Statement(table, ddl(file, table, comments)) for file, table in wanted]
@@ -230,8 +231,32 @@ def missing_grants(settings: Settings, error: MySQLError, needs: Sequence[str] |
     return None
 
 
-def grants_script(settings: Settings) -> str:
-    """SQL that makes the account, each grant with its reason. It holds no password."""
+CONSUMER_ACCOUNT = "consumer"
+"""Stands for the account of a consuming service, which no setting of the relay names."""
+
+
+def _consumer_grants(settings: Settings) -> list[_Grant]:
+    to = account(CONSUMER_ACCOUNT)
+    processed, offsets = (TableName(settings.mysql.database, table) for table in (PROCESSED, OFFSETS))
+    return [
+        _Grant(table_grant("SELECT, INSERT, UPDATE, DELETE", processed, to), "record what was processed, and purge it"),
+        _Grant(
+            table_grant("SELECT, INSERT, UPDATE", offsets, to),
+            "optional: only consumers that keep their progress there",
+        ),
+    ]
+
+
+def consumer_grants(settings: Settings) -> list[str]:
+    """GRANT statements for a consuming service, whose account is called `consumer` in them."""
+    return [grant.sql for grant in _consumer_grants(settings)]
+
+
+def grants_script(settings: Settings, consumer: bool = False) -> str:
+    """SQL that makes the account, each grant with its reason. It holds no password.
+
+    consumer: also what a consuming service needs, as comments: its account's name is not known here.
+    """
     to = account(settings.mysql.user)
     lines = [
         "-- An account for the relay and nothing else; '%' may be narrowed to the host it runs on.",
@@ -240,13 +265,17 @@ def grants_script(settings: Settings) -> str:
     ]
     for grant in _grants(settings, to):
         lines += [f"-- {grant.why}", f"{grant.sql};"]
+    if consumer:
+        lines += ["", f"-- For each consuming service, with its account in place of '{CONSUMER_ACCOUNT}':"]
+        for grant in _consumer_grants(settings):
+            lines += [f"-- {grant.why}", f"-- {grant.sql};"]
     return "\n".join(lines) + "\n"
 
 
 def script(settings: Settings, comments: Comments = "zh", consumer: bool = False, workers: bool = False) -> str:
     """What `init --print` shows: the tables and the account, to be run by an administrator."""
     tables = [f"{statement.sql};\n" for statement in statements(settings, comments, consumer, workers)]
-    return "\n".join([*tables, grants_script(settings)])
+    return "\n".join([*tables, grants_script(settings, consumer)])
 
 
 def identifier(name: str) -> str:

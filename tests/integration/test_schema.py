@@ -81,6 +81,7 @@ def test_init_creates_what_is_missing_and_only_that(mysql_server: MySQLEndpoint,
             f"{database}.outbox_event",
             f"{database}.cdc_outbox_checkpoint",
             f"{database}.processed_event",
+            f"{database}.consumer_offset",
         ]
         assert schema.create(open_session, chosen, consumer=True) == []
         (definition,) = open_session.query("SHOW CREATE TABLE orders")

@@ -102,7 +102,6 @@ def test_version_and_help(cli: Cli) -> None:
         ["tail"],
         ["pause", "now"],
         ["console"],
-        ["init", "--consumer"],
         ["init", "--upgrade"],
         ["init", "--comments", "fr"],
         ["checkpoint"],

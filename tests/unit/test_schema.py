@@ -12,7 +12,7 @@ from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
 
 REPOSITORY = Path(__file__).parents[2]
-FILES = ("outbox_event", "cdc_outbox_checkpoint", "processed_event", "archive", "cdc_outbox_worker")
+FILES = ("outbox_event", "cdc_outbox_checkpoint", "processed_event", "consumer_offset", "archive", "cdc_outbox_worker")
 
 
 def settings(*tables: str, user: str = "relay") -> Settings:
@@ -76,7 +76,13 @@ def test_the_table_of_worker_ids_is_made_on_request() -> None:
 
 def test_init_makes_each_outbox_table_and_one_checkpoint_table() -> None:
     made = [str(one.object) for one in schema.statements(settings("orders", "billing.events"), consumer=True)]
-    assert made == ["shop.orders", "billing.events", "shop.cdc_outbox_checkpoint", "shop.processed_event"]
+    assert made == [
+        "shop.orders",
+        "billing.events",
+        "shop.cdc_outbox_checkpoint",
+        "shop.processed_event",
+        "shop.consumer_offset",
+    ]
 
 
 def test_the_printed_script_holds_no_password() -> None:
@@ -84,6 +90,13 @@ def test_the_printed_script_holds_no_password() -> None:
     assert "s3cret-pass" not in printed
     assert "'o''brien'@'%'" in printed
     assert printed.count("CREATE TABLE") == 2
+
+
+def test_a_consumers_grants_run_only_with_its_account_filled_in() -> None:
+    printed = schema.script(settings(), consumer=True)
+    assert printed.count("CREATE TABLE") == 4
+    assert "-- GRANT SELECT, INSERT, UPDATE, DELETE ON `shop`.`processed_event` TO 'consumer'@'%';" in printed
+    assert "\nGRANT SELECT, INSERT, UPDATE, DELETE" not in printed
 
 
 def test_the_grants_file_is_what_init_prints_for_the_example() -> None:
