@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
@@ -13,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of 
     ConfigResource,
     NewTopic,
 )
+from kafka import KafkaConsumer
 
 PATIENCE = 60.0
 """Seconds that a broker may take to answer."""
@@ -126,3 +128,28 @@ def create_topic(bootstrap: str, topic: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while topic not in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline, f"topic {topic} does not appear"
+
+
+def consumer_of(client: str, bootstrap: str, group: str) -> Any:
+    """A consumer as an application makes it, of `kafka-python` or `confluent`; quick to notice who has gone."""
+    if client == "confluent":
+        return Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "log_level": 0,
+            }
+        )
+    return KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=500,
+    )
