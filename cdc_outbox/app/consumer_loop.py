@@ -30,6 +30,8 @@ EventIdOf = Callable[[Received], str]
 
 TURN = 1.0
 """Seconds of processing between two polls: the client answers rebalances only while it is polled."""
+REBALANCE_POLL = 0.05
+"""Seconds of a poll between two turns; it ends sooner when a record is there."""
 BUSY_INTERVAL = 0.5
 """Seconds between two looks at an event that another consumer has: it may be done long before its lease ends."""
 PLACING_INTERVAL = 0.05
@@ -90,9 +92,10 @@ class ConsumerLoop:
         due, now = self._partitions.next_due(), time.monotonic()
         timeout, limit = self._polling.timeout, self._polling.records
         if due is not None and due <= now:
-            # Work is left from the last turn: polled only so that a rebalance is answered. Pausing would do as well,
-            # but librdkafka throws away what it has fetched ahead of a partition that is paused.
-            timeout, limit = 0.0, 1
+            # Work is left from the last turn: polled only so that a rebalance is answered, for long enough that
+            # kafka-python can take part in one. Pausing would keep more records from coming as well, but librdkafka
+            # throws away what it has fetched ahead of a partition that is paused.
+            timeout, limit = min(timeout, REBALANCE_POLL), 1
         elif due is not None:
             timeout = min(timeout, due - now)
         if self._partitions.unplaced():
