@@ -25,7 +25,8 @@ def make_topic(bootstrap: str, topic: str, partitions: int = 3) -> None:
 
 def remove_topic(bootstrap: str, topic: str) -> None:
     """Raises KafkaException."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(ADMIN_DEADLINE)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept: the answer does not outlive its client
+    admin.delete_topics([topic])[topic].result(ADMIN_DEADLINE)
 
 
 class TopicReader:
