@@ -32,6 +32,8 @@ TURN = 1.0
 """Seconds of processing between two polls: the client answers rebalances only while it is polled."""
 REBALANCE_POLL = 0.05
 """Seconds of a poll between two turns; it ends sooner when a record is there."""
+JOIN_POLL = 5.0
+"""Seconds of a poll while no partition is assigned; it ends when a record is there."""
 BUSY_INTERVAL = 0.5
 """Seconds between two looks at an event that another consumer has: it may be done long before its lease ends."""
 PLACING_INTERVAL = 0.05
@@ -100,6 +102,9 @@ class ConsumerLoop:
             timeout = min(timeout, due - now)
         if self._partitions.unplaced():
             timeout = min(timeout, PLACING_INTERVAL)
+        if self._partitions.empty:
+            # Joining the group. A join of kafka-python that ends between two polls is begun again: one long poll.
+            timeout = max(timeout, JOIN_POLL)
         try:
             return self._client.poll(timeout, limit)
         except Hold as hold:

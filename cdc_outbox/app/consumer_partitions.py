@@ -50,6 +50,11 @@ class Partitions:
     def __init__(self) -> None:
         self._partitions: dict[Place, _Partition] = {}
 
+    @property
+    def empty(self) -> bool:
+        """No partition is assigned."""
+        return not self._partitions
+
     # -- rebalance ----------------------------------------------------------------------------------------------------
 
     def assign(self, places: Iterable[Place], *, placed: bool = True) -> None:

@@ -67,6 +67,7 @@ def test_nothing_of_a_revoked_partition_is_processed_or_committed() -> None:
     first = next(found)
     assert partitions.not_done([ONE, Place("other", 0)]) == {ONE: 1}
     partitions.revoke([ONE])
+    assert not partitions.empty
     partitions.done(first)
     partitions.hold(first, 9.0)
     assert [record.partition for record in [next(found)]] == [1]
