@@ -240,7 +240,7 @@ def test_a_record_that_only_the_broker_finds_too_large(open_outlet: Open, kafka_
     assert isinstance(refused.error, RecordRefused)
     assert refused.error.name == "MESSAGE_TOO_LARGE"
     outlet.send(*(record(topic, token) for token in range(2, 102)))
-    assert outlet.wait(102)[2:] == [Delivery(token, None) for token in range(2, 102)]
+    assert outlet.wait(102)[2:] == [Delivery(token, None, 0) for token in range(2, 102)]
     assert numbers(kafka_broker.bootstrap, topic) == [0, *range(2, 102)]
 
 
@@ -256,7 +256,7 @@ def test_a_refused_batch_ends_nothing_else(open_outlet: Open, kafka_broker: Kafk
     assert refused.error.name == "INVALID_TIMESTAMP"
     assert not any(isinstance(one.error, Hold) for one in outlet.deliveries)
     outlet.send(record(topic, 4))
-    assert outlet.wait(5)[4] == Delivery(4, None)
+    assert outlet.wait(5)[4] == Delivery(4, None, 0)
 
 
 def test_batches_fit_the_topic_however_many_records_there_are(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
