@@ -12,7 +12,7 @@ from typing import Annotated, TextIO
 import typer
 
 from cdc_outbox import __version__
-from cdc_outbox.cli import archive, checkpoint, doctor, emit, events, init, pause, start, status
+from cdc_outbox.cli import archive, checkpoint, doctor, emit, events, init, pause, start, status, tail
 from cdc_outbox.cli.invocation import Invocation
 from cdc_outbox.errors import EXIT_REFUSED, CdcOutboxError, Hold
 
@@ -59,6 +59,7 @@ app.command()(pause.pause)
 app.command()(pause.resume)
 app.add_typer(events.app, name="events")
 app.command()(archive.archive)
+app.command()(tail.tail)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -48,7 +48,7 @@ def ago(seconds: float) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows with their columns under each other, each on one line whatever it holds; a wide letter counts two."""
-    shown = [[_printable(cell) for cell in row] for row in rows]
+    shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(_width(row[at]) for row in shown) for at in range(len(shown[0]))]
     return [
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -56,7 +56,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Control characters of a row must not reach the terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 

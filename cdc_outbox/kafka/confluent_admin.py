@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # its way of exporting
 
 from cdc_outbox.errors import Hold
@@ -89,7 +89,7 @@ class Queries:
         self._producer = producer
 
     def topic_error(self, topic: str, timeout: float, *, auto_create: bool) -> str | None:
-        with _answers_expected(self._settings):
+        with answers_expected(self._settings):
             if auto_create:
                 error = self._producer().list_topics(topic, timeout=timeout).topics[topic].error
                 return None if error is None else official(error.name())
@@ -101,16 +101,16 @@ class Queries:
             return None
 
     def topic_configs(self, topic: str, timeout: float) -> Mapping[str, str]:
-        with _answers_expected(self._settings):
+        with answers_expected(self._settings):
             return _configs(_admin(self._settings), ConfigResource.Type.TOPIC, topic, timeout)
 
     def creates_topics(self, timeout: float) -> bool | None:
-        with _answers_expected(self._settings):
+        with answers_expected(self._settings):
             return _creates_topics(_admin(self._settings), timeout)
 
     def create_topic(self, topic: str, partitions: int, replication_factor: int, timeout: float) -> str | None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
-        with _answers_expected(self._settings):
+        with answers_expected(self._settings):
             admin = _admin(self._settings)
             try:
                 admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()
@@ -128,7 +128,7 @@ def describe_broker(settings: KafkaSettings) -> BrokerFacts:
         admin = _admin(settings, errors)
     deadline = time.monotonic() + START_TIMEOUT
     seen = first_metadata(admin, settings, errors)
-    with _answers_expected(settings):
+    with answers_expected(settings):
         creates = _creates_topics(admin, max(PROBE, deadline - time.monotonic()))
     return BrokerFacts(
         client=NAME,
@@ -149,7 +149,7 @@ def callbacks(settings: KafkaSettings, errors: Errors) -> dict[str, Any]:
     return ours
 
 
-def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     security = settings.security
     password, bearer = security.password, security.token_url is not None
     options = {
@@ -174,7 +174,7 @@ def _connection_options(settings: KafkaSettings) -> dict[str, Any]:
 
 def producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any]:
     return {
-        **_connection_options(settings),
+        **connection_options(settings),
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
@@ -192,11 +192,11 @@ def producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any
 def _admin(settings: KafkaSettings, errors: Errors | None = None) -> AdminClient:
     """For a question or two: it ends with its last reference, so keep one until the answer is there."""
     ours = callbacks(settings, errors or Errors(settings))
-    return AdminClient({**_connection_options(settings), **settings.options, **ours})
+    return AdminClient({**connection_options(settings), **settings.options, **ours})
 
 
 def first_metadata(
-    client: Producer | AdminClient, settings: KafkaSettings, errors: Errors, timeout: float = START_TIMEOUT
+    client: Producer | AdminClient | Consumer, settings: KafkaSettings, errors: Errors, timeout: float = START_TIMEOUT
 ) -> Any:
     """The cluster's metadata. Raises Hold when nothing answers in time, Refused when the login is not accepted."""
     deadline = time.monotonic() + timeout
@@ -239,7 +239,7 @@ def _brokers_word(raised: KafkaException) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _answers_expected(settings: KafkaSettings) -> Iterator[None]:
+def answers_expected(settings: KafkaSettings) -> Iterator[None]:
     try:
         yield
     except KafkaException as raised:

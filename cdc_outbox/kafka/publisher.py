@@ -89,7 +89,7 @@ def make_publisher(settings: KafkaSettings, on_deliveries: OnDeliveries, timeout
     Raises Hold (reason kafka) when no broker answers within `timeout` seconds, Refused for options or a login that are
     not accepted.
     """
-    if _client(settings) == "confluent":
+    if chosen_client(settings) == "confluent":
         from cdc_outbox.kafka.confluent import ConfluentPublisher  # noqa: PLC0415 - an optional dependency
 
         return ConfluentPublisher(settings, on_deliveries, timeout)
@@ -100,7 +100,7 @@ def make_publisher(settings: KafkaSettings, on_deliveries: OnDeliveries, timeout
 
 def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     """Ask the cluster about itself with the chosen client, within 5 s. Raises Hold or Refused as `make_publisher`."""
-    if _client(settings) == "confluent":
+    if chosen_client(settings) == "confluent":
         from cdc_outbox.kafka import confluent_admin  # noqa: PLC0415
 
         return confluent_admin.describe_broker(settings)
@@ -109,7 +109,8 @@ def describe_broker(settings: KafkaSettings) -> BrokerFacts:
     return kafka_python_admin.describe_broker(settings)
 
 
-def _client(settings: KafkaSettings) -> str:
+def chosen_client(settings: KafkaSettings) -> str:
+    """`confluent` or `kafka-python`. Raises Refused where it is not installed."""
     installed = importlib.util.find_spec("confluent_kafka") is not None
     if settings.client == "auto":
         return "confluent" if installed else "kafka-python"
