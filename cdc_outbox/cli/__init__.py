@@ -12,7 +12,7 @@ from typing import Annotated, TextIO
 import typer
 
 from cdc_outbox import __version__
-from cdc_outbox.cli import archive, checkpoint, doctor, emit, events, init, pause, start, status, tail
+from cdc_outbox.cli import archive, checkpoint, doctor, emit, events, init, pause, replay, start, status, tail
 from cdc_outbox.cli.invocation import Invocation
 from cdc_outbox.errors import EXIT_REFUSED, CdcOutboxError, Hold
 
@@ -22,7 +22,6 @@ EXIT_INTERRUPTED = 130
 app = typer.Typer(
     help="Relay the outbox tables of a MySQL database to Kafka.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -57,6 +56,7 @@ app.add_typer(checkpoint.app, name="checkpoint")
 app.command()(emit.emit)
 app.command()(pause.pause)
 app.command()(pause.resume)
+events.app.command()(replay.replay)
 app.add_typer(events.app, name="events")
 app.command()(archive.archive)
 app.command()(tail.tail)

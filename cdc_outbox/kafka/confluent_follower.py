@@ -11,8 +11,8 @@ from cdc_outbox.errors import Refused
 from cdc_outbox.kafka.confluent_admin import (
     OURS,
     Errors,
-    LibraryLog,
     answers_expected,
+    callbacks,
     connection_options,
     first_metadata,
     options_judged,
@@ -42,8 +42,7 @@ class ConfluentFollower:
             "group.id": "cdc-outbox-tail",  # must be there; nothing is ever asked of it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "error_cb": errors,
-            "logger": LibraryLog(),
+            **callbacks(settings, errors),
         }
         with options_judged(settings):
             self._consumer = Consumer(options)

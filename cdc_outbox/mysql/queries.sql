@@ -276,3 +276,6 @@ INSERT INTO {into} ({columns}) SELECT {columns} FROM {table} FORCE INDEX (PRIMAR
 
 -- archive_delete --
 DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND status = 2
+
+-- replay --
+INSERT INTO {table} ({columns}) VALUES ({values})

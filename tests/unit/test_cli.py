@@ -120,6 +120,20 @@ def test_usage_errors_exit_2(cli: Cli, arguments: list[str]) -> None:
     assert "Usage" in ran.out + ran.err
 
 
+@pytest.mark.parametrize(("typed", "offered"), [("cdc-outbox ev", "events"), ("cdc-outbox events re", "replay retry")])
+def test_the_shell_is_told_what_may_follow(typed: str, offered: str) -> None:
+    asked = {"_CDC_OUTBOX_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    ran = subprocess.run(
+        [sys.executable, "-m", "cdc_outbox"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        check=True,
+    )
+    assert sorted(ran.stdout.split()) == offered.split()
+
+
 def test_help_needs_no_client_library() -> None:
     heavy = ("kafka", "pymysql", "pydantic", "uvicorn")
     script = f"import sys, cdc_outbox.cli; print([one for one in {heavy} if one in sys.modules])"
