@@ -29,9 +29,13 @@ def init(
     workers: Annotated[
         bool, typer.Option("--workers", help="Also cdc_outbox_worker, for applications that make Snowflake ids.")
     ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Also bring the checkpoint table of an older version to this one's.")
+    ] = False,
 ) -> None:
     """Create what is missing of the outbox and checkpoint tables."""
     from cdc_outbox.mysql import schema
+    from cdc_outbox.mysql import upgrade as upgrades
     from cdc_outbox.ops.command_session import command_session
 
     settings = ctx.obj.settings()
@@ -40,9 +44,12 @@ def init(
         return
     with command_session(settings, needs=schema.create_grants(settings)) as session:
         created = schema.create(session, settings, comments.value, consumer, workers=workers)
-    for table in created:
-        typer.echo(f"created {table}")
-    if not created:
+        changed = upgrades.upgrade(session, settings) if upgrade else []
+    for line in [*(f"created {table}" for table in created), *changed]:
+        typer.echo(line)
+    if upgrade and not changed:
+        typer.echo(f"nothing to upgrade: the checkpoint table is at schema version {upgrades.SCHEMA_VERSION}")
+    if not created and not upgrade:
         typer.echo("nothing to do: all tables are there")
     typer.echo("\nThe relay's user needs, and a least-privilege user has no more than:")
     for grant in schema.grants(settings):

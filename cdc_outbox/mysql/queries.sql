@@ -279,3 +279,9 @@ DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND s
 
 -- replay --
 INSERT INTO {table} ({columns}) VALUES ({values})
+
+-- schema_versions --
+SELECT MIN(schema_version), MAX(schema_version) FROM cdc_outbox_checkpoint
+
+-- schema_version_set --
+UPDATE cdc_outbox_checkpoint SET schema_version = %s, updated_at = updated_at WHERE schema_version < %s

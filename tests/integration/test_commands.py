@@ -209,3 +209,28 @@ def test_what_a_row_holds_cannot_steer_the_terminal(relay: Relay) -> None:
     code, said = relay("events", "list")
     assert code == 0
     assert "test/a\\x1b[2J\\nb" in said
+
+
+def test_an_older_checkpoint_table_is_upgraded_once(relay: Relay) -> None:
+    relay("init")
+    relay.query("ALTER TABLE cdc_outbox_checkpoint DROP COLUMN paused, DROP COLUMN schema_version")
+    relay.query("INSERT INTO cdc_outbox_checkpoint (name, epoch, owner, gtid_set) VALUES ('orders', 7, 'x', 'kept')")
+    code, said = relay("init", "--upgrade")
+    assert code == 0
+    assert ".cdc_outbox_checkpoint.paused" in said
+    assert ".cdc_outbox_checkpoint.schema_version" in said
+    rows = "SELECT name, epoch, gtid_set, paused, schema_version FROM cdc_outbox_checkpoint"
+    assert relay.query(rows) == [("orders", 7, "kept", 0, 1)]
+    relay.query("UPDATE cdc_outbox_checkpoint SET schema_version = 0")
+    assert "brought 1 checkpoints to schema version 1" in relay("init", "--upgrade")[1]
+    assert "nothing to upgrade" in relay("init", "--upgrade")[1]
+    assert relay.query(rows) == [("orders", 7, "kept", 0, 1)]
+
+
+def test_a_newer_checkpoint_table_is_left_alone(relay: Relay) -> None:
+    relay("init")
+    relay.query("INSERT INTO cdc_outbox_checkpoint (name, schema_version) VALUES ('orders', 99)")
+    code, said = relay("init", "--upgrade")
+    assert code == 2
+    assert "schema version 99" in said
+    assert "nothing was changed" in said

@@ -103,7 +103,6 @@ def test_version_and_help(cli: Cli) -> None:
         ["tail", "--since", "yesterday"],
         ["pause", "now"],
         ["console"],
-        ["init", "--upgrade"],
         ["init", "--comments", "fr"],
         ["checkpoint"],
         ["checkpoint", "set"],
