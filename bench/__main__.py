@@ -8,12 +8,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pymysql
 from confluent_kafka import KafkaException
 
-from bench import application
+from bench import application, operate
 from bench.drain import drain_backlog
 from bench.failure import BenchFailed
 from bench.figures import DEFAULT_SIDE, POLLING, QUICK_FLOORS, Drain, Latency, Results, below_floor, goals
@@ -36,13 +37,14 @@ _DRAINED, _DRAINED_QUICKLY, _MEMORY_BACKLOG, _WARMING = 200_000, 20_000, 1_000_0
 
 
 def main(arguments: Sequence[str]) -> int:
-    of_application = arguments[:1] == [application.NAME]
-    options = None if of_application else _options(arguments)
+    own = {application.NAME: application.main, operate.NAME: operate.main}.get(next(iter(arguments), ""))
+    if own is not None:
+        run = partial(own, arguments[1:])
+    else:
+        run = partial(_bench, _options(arguments), shlex.join(["scripts/bench", *arguments]))
     try:
         with interrupted_by_signals():
-            if options is None:
-                return application.main(arguments[1:])
-            return _bench(options, shlex.join(["scripts/bench", *arguments]))
+            return run()
     except (BenchFailed, Unavailable, pymysql.MySQLError, KafkaException) as error:
         _say(f"\nNo figures: {error}")
         return EXIT_FAILED
@@ -99,7 +101,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         description="Measure the relay, with its settings at their defaults, beside a plain polling relay.",
         epilog="Exit: 0 measured · 1 with --quick: below a floor · 2 no figures. The MySQL and Kafka that are used must"
         " have nothing else to do; while a backlog is written, MySQL's commits do not wait for the disk."
-        f" `scripts/bench {application.NAME}` measures Outbox.add and event ids.",
+        f" `scripts/bench {application.NAME}` measures Outbox.add and event ids,"
+        f" `scripts/bench {operate.NAME}` commands on a table of 10 million rows.",
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
     parser.add_argument("--events", type=_positive, metavar="N", help="backlog (default: 200000; memory: 1000000)")
