@@ -16,7 +16,6 @@ CREATE TABLE IF NOT EXISTS outbox_event_archive (
   updated_at DATETIME NOT NULL,
   archived_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT '归档时间',
   PRIMARY KEY (id, event_id, created_at),
-  INDEX idx_event_id (event_id),
-  INDEX idx_archived_at (archived_at)
+  INDEX idx_event_id (event_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4
 PARTITION BY RANGE COLUMNS (created_at) (PARTITION p_rest VALUES LESS THAN (MAXVALUE));

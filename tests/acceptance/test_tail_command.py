@@ -1,4 +1,7 @@
-"""`tail` beside a relay, with either client: events as they arrive, how late, and only those asked for."""
+"""`tail` beside a relay: events as they arrive, how late, and only those asked for.
+
+With kafka-python here, with the other client below; tests/contract/test_followers.py has both do all of it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.harness.process import COMMAND, environment, run_command
 from tests.harness.world import World, wait_until
@@ -55,9 +56,8 @@ def tail(config: Path, *words: str) -> Iterator[Tail]:
         process.communicate()
 
 
-@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
-def test_events_are_followed_with_their_latency(world: World, client: str) -> None:
-    config = world.config(kafka={"client": client, **SMALL})
+def test_events_are_followed_with_their_latency(world: World) -> None:
+    config = world.config(kafka={"client": "kafka-python", **SMALL})
     world.start(config)
     before = world.insert("a0")
     world.wait_sent(before)
