@@ -41,7 +41,7 @@ def meaning(event: EventRow) -> str:
     return {
         states.pending: "committed and not published yet",
         states.sending: "handed to Kafka, or claimed; its outcome is not written yet",
-        states.parked: "waits behind an earlier event of its aggregate, or for its time",
+        states.parked: "waits behind an earlier event of its aggregate, for its topic or for its time",
         states.failed: f"was refused; {_due(event)} retry {event.retry_count} of {event.max_retries} comes",
         states.dead: "its retries are used up, its dead letter is in Kafka; `events retry` tries it again",
         states.sent: "acknowledged by all in-sync replicas",

@@ -117,14 +117,15 @@ class OutboxTable:
         """Failed and parked rows whose time has come, with id > above, by id, locked; not of these aggregates.
 
         ordered: none behind a row of its aggregate whose time has not come. held: of these aggregate types only what
-        has waited for as long as all its retries would have taken. waits: seconds before retry 1, 2 …
+        has waited for as long as all its retries would have taken, or was given up by a person. waits: seconds before
+        retry 1, 2 …
         """
         clause = f"AND {AGGREGATE} NOT IN ({_aggregates(session, without)})" if without else ""
         if held:
             types = ",".join(f"x'{one.encode().hex()}'" for one in held)
             clause += (
                 f" AND (CAST(CONVERT(aggregate_type USING utf8mb4) AS BINARY) NOT IN ({types})"
-                f" OR next_retry_at <= NOW() - INTERVAL ({_whole_schedule(waits)}) SECOND)"
+                f" OR next_retry_at <= NOW() - INTERVAL ({_whole_schedule(waits)}) SECOND OR retry_count > max_retries)"
             )
         sql = self._query(
             "due",

@@ -174,7 +174,7 @@ _HINTS = {
     State.sent: "a sent event is published again by: UPDATE … SET status = 0 WHERE event_id = '…' AND status = 2",
     State.sending: "it is with the relay or with Kafka right now; look again in a moment",
     State.pending: "the relay is about to publish it; `cdc-outbox status` says whether one leads",
-    State.parked: "it waits behind an earlier event of its aggregate, or for its time; it needs no retry",
+    State.parked: "it waits behind an earlier event of its aggregate, for its topic or for its time; it needs no retry",
 }
 
 

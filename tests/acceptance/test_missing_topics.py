@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness.judge import Judge
 from tests.harness.kafka import create_topic, read_topic
+from tests.harness.process import run_command
 from tests.harness.world import World, wait_until
 
 if TYPE_CHECKING:
@@ -51,3 +52,17 @@ def test_nothing_waits_for_a_topic_longer_than_its_retries_would_take(world: Wor
     assert world.row(patient)["retry_count"] == 0
     assert world.row(patient)["next_retry_at"] is not None
     assert "event_dead" in relay.events()
+
+
+def test_what_waits_for_its_topic_can_be_given_up(world: World) -> None:
+    config = world.config(retry={"waits": ["1h"]})
+    relay = world.start(config)
+    waits, follows = world.insert("a1"), world.insert("a1")
+    relay.wait_for("topic_missing")
+    wait_until(lambda: world.row(follows)["next_retry_at"] is not None, "they wait in the table")
+    done = run_command(config, "events", "skip", waits)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: world.row(waits)["status"] == 3 and world.row(waits)["next_retry_at"] is None, "it is dead")
+    (letter,) = read_topic(world.bootstrap, world.dead_letter_topic)
+    assert (letter.event_id, letter.headers["error_class"]) == (waits, b"skipped")
+    assert world.row(follows)["status"] == 0
