@@ -17,7 +17,7 @@ from cdc_outbox.cli.arguments import age, progress, tables_of
 
 if TYPE_CHECKING:
     from cdc_outbox.mysql.event_rows import Filter
-    from cdc_outbox.ops.events import Action, Done
+    from cdc_outbox.ops.events import Action, Done, Selection
 
 app = typer.Typer(help="Find events, try failed ones again, give them up, purge dead ones.", no_args_is_help=True)
 
@@ -255,27 +255,34 @@ def _act(
     settings = ctx.obj.settings()
     tables = tables_of(settings, table)
     if names:
-        chosen_events = events.named(settings, tables, list(dict.fromkeys(names)), ids=ids)
-        events.refuse_other_states(action, chosen_events)
+        found = events.named(settings, tables, list(dict.fromkeys(names)), ids=ids)
+        events.refuse_other_states(action, found)
+        selection = events.Selection.of(found)
     else:
         with progress("looking for events"):
-            chosen_events = events.select(settings, tables, wanted, chosen)
-    if filtered and chosen_events and not yes:
-        for line in event_text.lines(chosen_events[:SAMPLE], tables=len(settings.table_names) > 1):
-            typer.echo(line, err=True)
-        if len(chosen_events) > SAMPLE:
-            typer.echo(f"… and {len(chosen_events) - SAMPLE:,} more", err=True)
-    if filtered and chosen_events:
-        counted = ", ".join(f"{count:,} {state}" for state, count in events.by_state(chosen_events).items())
-        ctx.obj.confirm(f"{action.name.capitalize()} these {len(chosen_events):,} events ({counted})?", yes=yes)
+            selection = events.select(settings, tables, wanted, chosen, SAMPLE)
+        _ask(ctx, action, selection, yes=yes, tables=len(settings.table_names) > 1)
     with progress(action.name) as tell:
-        done = events.apply(settings, action, chosen_events, reason, tell)
+        done = events.apply(settings, action, selection, reason, tell)
     _log(settings, action, done, reason)
     if as_json:
-        told = {"matched": len(chosen_events), "changed": done.changed, "locked": done.locked}
+        told = {"matched": len(selection), "changed": done.changed, "locked": done.locked}
         typer.echo(json.dumps({**told, "moved_on": done.moved_on, "leader": done.led}))
     else:
         _tell(action, done)
+
+
+def _ask(ctx: typer.Context, action: Action, selection: Selection, *, yes: bool, tables: bool) -> None:
+    """Go on only where there is nothing to do, or somebody has seen how many there are and some of them."""
+    if not len(selection):
+        return
+    if not yes:
+        for line in event_text.lines(selection.sample, tables=tables):
+            typer.echo(line, err=True)
+        if len(selection) > len(selection.sample):
+            typer.echo(f"… and {len(selection) - len(selection.sample):,} more", err=True)
+    counted = ", ".join(f"{count:,} {state}" for state, count in selection.counts.items())
+    ctx.obj.confirm(f"{action.name.capitalize()} these {len(selection):,} events ({counted})?", yes=yes)
 
 
 def _log(settings: Any, action: Action, done: Done, reason: str) -> None:

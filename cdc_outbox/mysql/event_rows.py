@@ -153,11 +153,12 @@ class EventRows:
             sql = self._query("events_in_state", **parts, limit=f"LIMIT {int(limit)}")
         return self._rows(sql)
 
-    def find_all(self, state: State, chosen: Filter) -> list[EventRow]:
-        """Every row of a state that the filter takes."""
+    def name_all(self, state: State, chosen: Filter) -> list[Row]:
+        """What names every row of a state that the filter takes: there may be millions."""
         filters = chosen.sql(self._session)
-        parts = {"columns": self._columns, "state": CONDITION[state], "filters": filters, "order": _ORDER[state]}
-        return self._rows(self._query("events_in_state", **parts, limit=""))
+        parts = {"columns": "id, event_id", "state": CONDITION[state], "filters": filters, "order": _ORDER[state]}
+        sql = self._query("events_in_state", **parts, limit="")
+        return [(int(id), str(event_id)) for id, event_id in self._session.query(sql)]
 
     def more_than_looked_at(self, state: State) -> bool:
         return count(self._session, self.name, state, LOOKED_AT + 1) > LOOKED_AT

@@ -67,6 +67,25 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Events chosen to be changed: what names them, how many in which state, and some of them in full."""
+
+    rows: dict[TableName, list[Row]]
+    counts: dict[State, int]
+    sample: list[EventRow]
+
+    @classmethod
+    def of(cls, events: Sequence[EventRow]) -> Selection:
+        rows: dict[TableName, list[Row]] = defaultdict(list)
+        for event in events:
+            rows[event.table].append(event.key)
+        return cls(dict(rows), dict(Counter(event.state for event in events)), list(events))
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
 class Done:
     """What became of the rows that were to be changed. led: a relay leads now."""
 
@@ -102,15 +121,22 @@ def find(
     return Found(found[:limit], len(found) > limit, unseen)
 
 
-def select(settings: Settings, tables: Sequence[TableName], states: Sequence[State], chosen: Filter) -> list[EventRow]:
-    """Every event of these states that the filter takes."""
-    found: list[EventRow] = []
+def select(
+    settings: Settings, tables: Sequence[TableName], states: Sequence[State], chosen: Filter, sample: int
+) -> Selection:
+    """Every event of these states that the filter takes, and the first `sample` of them in full."""
+    found = Selection({}, {}, [])
     with command_session(settings, patience=MANY) as session:
         for name in tables:
             rows = EventRows(session, name)
             _can_filter(rows, chosen)
             for state in states:
-                found += rows.find_all(state, chosen)
+                named = rows.name_all(state, chosen)
+                if named:
+                    found.rows.setdefault(name, []).extend(named)
+                    found.counts[state] = found.counts.get(state, 0) + len(named)
+                    first = [id for id, _ in named[: sample - len(found.sample)]]
+                    found.sample.extend(sorted(rows.by_id(first), key=lambda row: first.index(row.id)))
     return found
 
 
@@ -178,30 +204,27 @@ _HINTS = {
 }
 
 
-def apply(settings: Settings, action: Action, events: Sequence[EventRow], reason: str, on_progress: OnProgress) -> Done:
+def apply(settings: Settings, action: Action, chosen: Selection, reason: str, on_progress: OnProgress) -> Done:
     """Do it to these events, at most 1,000 in a transaction; what has changed meanwhile is left as it is."""
-    rows: dict[TableName, list[EventRow]] = defaultdict(list)
-    for event in events:
-        rows[event.table].append(event)
     changed = locked = seen = 0
     with command_session(settings) as session:
-        for name, part in rows.items():
+        for name, part in chosen.rows.items():
             table = EventRows(session, name)
-            left = [event.key for event in part]
+            left: Sequence[Row] = part
             for attempt in range(_ROUNDS):
-                missed = []
+                missed: list[Row] = []
                 for batch in batches(left):
                     done = _change(table, action, batch, _error(action, reason))
                     changed += len(done)
                     missed += [row for row in batch if row not in done]
                     seen += len(batch) if attempt == 0 else 0
-                    on_progress(seen, len(events))
+                    on_progress(seen, len(chosen))
                 left = _still(table, action, missed)
                 if not left:
                     break
             locked += len(left)
         led = lock_owner(session, settings) is not None
-    return Done(changed, locked, len(events) - changed - locked, led)
+    return Done(changed, locked, len(chosen) - changed - locked, led)
 
 
 def _change(table: EventRows, action: Action, batch: Sequence[Row], error: str | None) -> set[Row]:
@@ -241,7 +264,3 @@ def _can_filter(rows: EventRows, chosen: Filter) -> None:
             f"{rows.name} has no column last_error, so --error cannot look into it",
             hint=f"ALTER TABLE {rows.name.quoted} ADD COLUMN last_error VARCHAR(512) NULL;",
         )
-
-
-def by_state(events: Sequence[EventRow]) -> dict[str, int]:
-    return dict(Counter(str(event.state) for event in events))

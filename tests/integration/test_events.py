@@ -43,7 +43,7 @@ def every_state(world: World) -> None:
 
 
 def apply(settings: Settings, action: events.Action, found: list[EventRow], reason: str = "") -> events.Done:
-    return events.apply(settings, action, found, reason, lambda done, of: None)
+    return events.apply(settings, action, events.Selection.of(found), reason, lambda done, of: None)
 
 
 def test_each_state_is_found_and_named(world: World, settings: Settings) -> None:
@@ -163,7 +163,9 @@ def test_many_are_changed_in_batches_around_a_locked_row(
     try:
         with application.cursor() as cursor:
             cursor.execute("SELECT id FROM outbox_event WHERE id = %s FOR UPDATE", (found[10].id,))
-            done = events.apply(settings, events.RETRY, found, "", lambda *step: steps.append(step))
+            chosen = events.select(settings, settings.table_names, [State.dead], Filter(), 5)
+            assert [one.id for one in chosen.sample] == [one.id for one in found[:5]]
+            done = events.apply(settings, events.RETRY, chosen, "", lambda *step: steps.append(step))
     finally:
         application.close()
     assert (done.changed, done.locked, done.moved_on) == (949, 1, 0)
@@ -198,7 +200,7 @@ def test_listing_reads_little_of_a_large_table(
     assert read <= 3 * min(LOOKED_AT, count) + 100
     assert seen == []
     assert rows.more_than_looked_at(State.sent) == (count > LOOKED_AT)
-    assert rows_read(session.query, lambda: rows.find_all(State.dead, Filter(aggregate="other"))) < 5000
+    assert rows_read(session.query, lambda: rows.name_all(State.dead, Filter(aggregate="other"))) < 5000
     name = rows.find(State.sent, Filter(), 1, everything=False)[0]
     assert rows_read(session.query, lambda: rows.by_event_id([name.event_id])) < 10
     assert rows_read(session.query, lambda: rows.by_id([name.id])) < 10
@@ -213,10 +215,10 @@ def test_no_listing_sorts_or_scans(
         cursor.execute("ANALYZE TABLE outbox_event")
     rows = EventRows(session, settings.table_names[0])
     asked: list[str] = []
-    monkeypatch.setattr(rows, "_rows", lambda sql: asked.append(sql) or [])
+    monkeypatch.setattr(session, "query", lambda sql: asked.append(sql) or [])
     for state in State:
         rows.find(state, Filter(), 50, everything=False)
-        rows.find_all(state, Filter(aggregate="order"))
+        rows.name_all(state, Filter(aggregate="order"))
     for sql in asked:
         (plan,) = world.execute(f"EXPLAIN FORMAT=TRADITIONAL {sql}")
         kind, key, extra = plan[4], plan[6], plan[-1] or ""
