@@ -26,7 +26,7 @@ def doctor(
     findings = examine(settings)
     healthy = all(finding.level != "error" for finding in findings)
     if as_json:
-        report = {"ok": healthy, "findings": [asdict(finding) for finding in findings]}
+        report = {"ok": healthy, "findings": [{**asdict(finding), "docs": finding.docs} for finding in findings]}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         for finding in findings:
@@ -36,4 +36,6 @@ def doctor(
                 typer.echo(f"{'':8}{finding.why}")
             if finding.fix:
                 typer.echo(f"{'':8}fix: " + finding.fix.replace("\n", f"\n{'':13}"))
+            if finding.level != "ok":
+                typer.echo(f"{'':8}see: {finding.docs}")
     raise typer.Exit(EXIT_CLEAN if healthy else EXIT_REFUSED)

@@ -100,11 +100,15 @@ def _copied(session: Session, table: TableName, into: TableName) -> list[str]:
     ours = {name: kind for name, kind, _ in session.query(query("archive_columns"), tuple(table))}
     theirs = {name: (kind, generated) for name, kind, generated in session.query(query("archive_columns"), tuple(into))}
     if not ours:
-        raise Refused(f"there is no table {table}, or this account may not see it", hint="cdc-outbox init creates it")
+        raise Refused(
+            f"there is no table {table}, or this account may not see it",
+            hint=f"cdc-outbox init creates it; {schema.table_grant('SELECT', table, '…')}; shows it",
+        )
     if not theirs:
         raise Refused(
             f"there is no table {into} to archive to, or this account may not see it; nothing was moved",
-            hint=f"create it (and --into names another, --delete needs none):\n{schema.ddl('archive', into, 'en')};",
+            hint=f"where it is there: {schema.table_grant('INSERT', into, '…')};\n"
+            f"else create it (and --into names another, --delete needs none):\n{schema.ddl('archive', into, 'en')};",
         )
     changes = [
         f"ADD COLUMN {schema.identifier(name)} {kind} NULL" for name, kind in ours.items() if name not in theirs

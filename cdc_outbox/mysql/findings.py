@@ -29,6 +29,11 @@ class Finding:
     fix: str | None = None
     heals: bool = False
 
+    @property
+    def docs(self) -> str:
+        """The page about this check, in the repository."""
+        return f"docs/checks.md#{self.check}"
+
 
 def refusal(findings: Iterable[Finding]) -> CdcOutboxError | None:
     """What `start` raises: Refused with each lasting error and its fix, Hold where all errors heal."""

@@ -154,7 +154,9 @@ def _create(session: Session, settings: Settings, statement: Statement) -> None:
         raise
 
 
-_TABLE_DENIED = re.compile(r"\b([A-Z]+)(?: command)? denied to user .* (?:for|in) table '([^']+)'")
+_TABLE_DENIED = re.compile(
+    r"\b([A-Z]+)(?: with locking clause)?(?: command)? denied to user .* (?:for|in) table '([^']+)'"
+)
 _PRIVILEGE_NEEDED = re.compile(r"you need \(at least one of\) the (.+?) privilege")
 
 
@@ -221,7 +223,9 @@ def missing_grants(settings: Settings, error: MySQLError, needs: Sequence[str] |
     if code in {1142, 1143} and found is not None:
         ours = [*settings.table_names, checkpoint_table(settings)]
         tables = [table for table in ours if table.name.lower() == found[2].lower()]
-        return "\n".join(f"{table_grant(found[1], table, to)};" for table in tables) or None
+        # A locking SELECT needs a right to write, too.
+        privilege = "UPDATE" if "locking clause" in text else found[1]
+        return "\n".join(f"{table_grant(privilege, table, to)};" for table in tables) or None
     found = _PRIVILEGE_NEEDED.search(text)
     if code == 1227 and found is not None:
         # The last one named is the narrowest: SUPER comes first.

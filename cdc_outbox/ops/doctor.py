@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.config_values import TOPIC_FIELDS
 from cdc_outbox.errors import Hold, Refused
+from cdc_outbox.kafka.formats import missing_library
 from cdc_outbox.kafka.publisher import BrokerFacts, describe_broker
 from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.preflight import examine_mysql, unreachable
@@ -29,6 +30,7 @@ def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
     late = f"nothing within {deadline:g} s"
     return [
         *(mysql.findings(ends) or [unreachable(settings, late)]),
+        _format(settings.kafka),
         *(broker.findings(ends) or [_broker_unreachable(settings.kafka, late)]),
         _decoder(),
     ]
@@ -66,6 +68,13 @@ class _Look:
         if self._error is not None:
             raise self._error
         return self._found
+
+
+def _format(settings: KafkaSettings) -> Finding:
+    missing = missing_library(settings)
+    if missing is None:
+        return Finding("kafka-format", "ok", f"kafka.format = {settings.format}")
+    return Finding("kafka-format", "error", missing.message, "no record could be written", missing.hint)
 
 
 def _examine_broker(settings: KafkaSettings) -> list[Finding]:

@@ -158,3 +158,34 @@ def test_every_log_line_is_documented_and_no_other() -> None:
     heading = "| event | level |"
     lines = rows(heading + section("Log").split(heading)[1])
     assert {cells[0].strip("`") for cells in lines} - {"event"} == log_events() | {"log"}
+
+
+def check_ids() -> set[str]:
+    """The ids of all checks: what `Finding` and `_denied` are made with, and what shared builders are told."""
+    found = set()
+    package = Path(cdc_outbox.__file__).parent
+    for file in [*(package / "mysql").glob("*.py"), package / "ops" / "doctor.py"]:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} if re.fullmatch(CHECK, node.value) else set()
+    return found
+
+
+CHECK = re.compile(
+    r"(?:mysql|kafka|grant|binlog|outbox|checkpoint|server|gtid|log|semi|read|time)(?:-[a-z]+)+|proxy|cluster|clock|decoder|durability"
+)
+CHECKS_PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text("utf-8")
+
+
+def test_every_check_has_its_place_in_the_page_and_no_other() -> None:
+    sections = dict(re.findall(r"^### (\S+)\n+(.*?)(?=^##|\Z)", CHECKS_PAGE, flags=re.MULTILINE | re.DOTALL))
+    assert set(sections) == check_ids()
+    assert all(text.strip() for text in sections.values())
+
+
+NEVER_WRONG = {"binlog-compression", "decoder"}
+
+
+def test_every_check_is_seen_to_fail_on_a_real_server() -> None:
+    tests = "\n".join(file.read_text("utf-8") for file in (Path(__file__).parents[1] / "integration").glob("test_*.py"))
+    assert {check for check in check_ids() if f'"{check}"' not in tests} == NEVER_WRONG

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,26 @@ CLIENT, SLAVE = "REPLICATION CLIENT ON *.*", "REPLICATION SLAVE ON *.*"
 OUTBOX, CHECKPOINT = "`{database}`.`outbox_event`", "`{database}`.`cdc_outbox_checkpoint`"
 
 
+ARCHIVE = "`{database}`.`outbox_event_archive`"
+ARCHIVE_DDL = re.sub(r"--.*", "", (ROOT / "schema" / "archive.sql").read_text("utf-8"))
+
+ROWS = (
+    "DELETE FROM outbox_event",
+    "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload, status, next_retry_at,"
+    " created_at) VALUES ('failed', 'order', 'a', 'T', '{}', 3, NOW() + INTERVAL 1 HOUR, NOW()),"
+    " ('dead', 'order', 'b', 'T', '{}', 3, NULL, NOW()),"
+    " ('sent', 'order', 'c', 'T', '{}', 2, NULL, NOW() - INTERVAL 9 DAY)",
+)
+"""One of each that the commands for single events and for old ones look at."""
+
+
 @dataclass(frozen=True)
 class Needs:
-    """Words of a command, what its account must be granted, each by itself, and what may be missing besides."""
+    """Words of a command, what its account must be granted, each by itself, and what is done before each run."""
 
     words: tuple[str, ...]
     grants: tuple[str, ...]
-    initialised: bool = True
-    optional: tuple[str, ...] = field(default=())
+    before: tuple[str, ...] = ()
 
 
 COMMANDS = {
@@ -68,7 +80,34 @@ COMMANDS = {
         (f"SELECT ON {CHECKPOINT}", f"INSERT ON {CHECKPOINT}", f"UPDATE ON {CHECKPOINT}"),
     ),
     "emit": Needs(("emit",), (f"INSERT ON {OUTBOX}",)),
-    "init": Needs(("init",), ("CREATE ON `{database}`.*",), initialised=False),
+    "init": Needs(
+        ("init",),
+        ("CREATE ON `{database}`.*",),
+        ("DROP TABLE IF EXISTS outbox_event, cdc_outbox_checkpoint",),
+    ),
+    "pause": Needs(
+        ("pause",),
+        (f"SELECT ON {CHECKPOINT}", f"INSERT ON {CHECKPOINT}", f"UPDATE ON {CHECKPOINT}"),
+        ("DELETE FROM cdc_outbox_checkpoint",),
+    ),
+    "resume": Needs(
+        ("resume",),
+        (f"SELECT ON {CHECKPOINT}", f"INSERT ON {CHECKPOINT}", f"UPDATE ON {CHECKPOINT}"),
+        (
+            "REPLACE INTO cdc_outbox_checkpoint (name, shard, epoch, owner, server_uuid, paused, updated_at)"
+            " VALUES ('{name}', 0, 1, '', '', 1, NOW(6))",
+        ),
+    ),
+    "events list": Needs(("events", "list"), (f"SELECT ON {OUTBOX}",), ROWS),
+    "events show": Needs(("events", "show", "dead"), (f"SELECT ON {OUTBOX}",), ROWS),
+    "events retry": Needs(("events", "retry", "failed", "--yes"), (f"SELECT ON {OUTBOX}", f"UPDATE ON {OUTBOX}"), ROWS),
+    "events skip": Needs(("events", "skip", "failed", "--yes"), (f"SELECT ON {OUTBOX}", f"UPDATE ON {OUTBOX}"), ROWS),
+    "events purge": Needs(("events", "purge", "dead", "--yes"), (f"SELECT ON {OUTBOX}", f"DELETE ON {OUTBOX}"), ROWS),
+    "archive": Needs(
+        ("archive", "--older-than", "7d"),
+        (f"SELECT ON {OUTBOX}", f"DELETE ON {OUTBOX}", f"INSERT ON {ARCHIVE}"),
+        ROWS,
+    ),
 }
 
 
@@ -87,6 +126,8 @@ class Tried:
         self._world = world
         self._account = account
         self._needs = needs
+        for statement in filter(str.strip, ARCHIVE_DDL.split(";")):
+            world.execute(statement)
         gtids = str(world.execute("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
         self._words = [word.format(position=gtids) for word in needs.words]
         self._config = world.config(
@@ -98,8 +139,8 @@ class Tried:
         self._world.execute(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {self._account}")
         for one in grants:
             self._world.execute(f"GRANT {one.format(database=self._world.database)} TO {self._account}")
-        if not self._needs.initialised:
-            self._world.execute("DROP TABLE IF EXISTS outbox_event, cdc_outbox_checkpoint")
+        for statement in self._needs.before:
+            self._world.execute(statement.replace("{name}", self._world.name))
 
     def run(self) -> tuple[int, str]:
         """Exit code and all output; a relay that leads and sends is stopped."""
@@ -163,5 +204,5 @@ def test_the_page_says_the_same() -> None:
             assert documented[name].startswith("the same")
             continue
         wanted = {one.split(" ON ")[0] for one in needs.grants}
-        found = set(re.findall(r"REPLICATION [A-Z]+|SELECT|INSERT|UPDATE|CREATE", documented[name]))
+        found = set(re.findall(r"REPLICATION [A-Z]+|SELECT|INSERT|UPDATE|DELETE|CREATE", documented[name]))
         assert found == wanted, name

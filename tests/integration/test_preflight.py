@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.preflight import Finding, examine_mysql, refusal
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
+from tests.integration.greeting_proxy import GreetingProxy, another_connection_id
 
 
 def settings(server: MySQLEndpoint, database: str, **sections: dict[str, object]) -> Settings:
@@ -250,60 +250,8 @@ def test_a_table_under_ddl_is_a_warning_not_a_wait(mysql_server: MySQLEndpoint, 
     assert wrong(findings) == {"outbox-table": "warning"}
 
 
-class PoolingProxy:
-    """A TCP proxy that rewrites the connection id of the handshake, as a pooling proxy gives its own."""
-
-    def __init__(self, server: MySQLEndpoint) -> None:
-        self._server = server
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._sockets: list[socket.socket] = [self._listener]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            backend = socket.create_connection((self._server.host, self._server.port))
-            greeting = bytearray(backend.recv(4096))
-            after_version = greeting.index(0, 5) + 1
-            greeting[after_version] ^= 0xFF
-            client.sendall(greeting)
-            self._sockets += [client, backend]
-            for source, sink in ((client, backend), (backend, client)):
-                self._threads.append(threading.Thread(target=self._copy, args=(source, sink), daemon=True))
-                self._threads[-1].start()
-
-    @staticmethod
-    def _copy(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while piece := source.recv(65536):
-                sink.sendall(piece)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    def close(self) -> None:
-        for one in self._sockets:
-            _cut(one)
-        for thread in self._threads:
-            thread.join(5)
-
-
-def _cut(one: socket.socket) -> None:
-    try:
-        one.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-    finally:
-        one.close()
-
-
 def test_a_pooling_proxy_is_refused(mysql_server: MySQLEndpoint, initialised: Settings) -> None:
-    proxy = PoolingProxy(mysql_server)
+    proxy = GreetingProxy(mysql_server, another_connection_id)
     try:
         through = settings(
             mysql_server,

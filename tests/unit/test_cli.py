@@ -19,6 +19,7 @@ from cdc_outbox.config import load_settings
 from cdc_outbox.errors import BinlogLost, BinlogUnreadable, CdcOutboxError, Hold, Refused
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Position
+from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.ops import reposition
 from cdc_outbox.ops.emit import chosen_table
 
@@ -228,21 +229,9 @@ def test_a_reader_that_goes_away_is_no_traceback(cli: Cli) -> None:
 # --- doctor -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StubFinding:
-    """As mysql.findings.Finding."""
-
-    check: str
-    level: str
-    found: str
-    why: str = ""
-    fix: str | None = None
-    heals: bool = False
-
-
 def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = StubFinding("binlog-format", "ok", "binlog_format is ROW")
-    bad = StubFinding("log-bin", "error", "log_bin is OFF", "nothing to read", "[mysqld]\nlog_bin")
+    good = Finding("binlog-format", "ok", "binlog_format is ROW")
+    bad = Finding("log-bin", "error", "log_bin is OFF", "nothing to read", "[mysqld]\nlog_bin")
     module(monkeypatch, "cdc_outbox.ops.doctor", examine=lambda settings: [good])
     assert cli("doctor").code == 0
     module(monkeypatch, "cdc_outbox.ops.doctor", examine=lambda settings: [good, bad])
@@ -250,11 +239,13 @@ def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.code == 2
     assert "log-bin: log_bin is OFF" in ran.out
     assert "fix: [mysqld]" in ran.out
+    assert ran.out.count("see: ") == 1 and "see: docs/checks.md#log-bin" in ran.out
     as_json = cli("doctor", "--json")
     assert as_json.code == 2
     report = json.loads(as_json.out)
     assert report["ok"] is False
     assert [one["check"] for one in report["findings"]] == ["binlog-format", "log-bin"]
+    assert report["findings"][1]["docs"] == "docs/checks.md#log-bin"
 
 
 # --- start --------------------------------------------------------------------------------------------------

@@ -95,10 +95,9 @@ def test_what_hangs_is_a_finding_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
         findings = doctor.examine(settings(), deadline=0.05)
     finally:
         never.set()
-    assert [(one.check, one.level, one.heals) for one in findings] == [
+    assert [(one.check, one.level, one.heals) for one in findings if one.level != "ok"] == [
         ("mysql-reachable", "error", True),
         ("kafka-reachable", "error", True),
-        ("decoder", "ok", False),
     ]
 
 
@@ -117,7 +116,7 @@ def test_a_broker_that_cannot_be_asked(
 
     monkeypatch.setattr(doctor, "examine_mysql", lambda _: [Finding("log-bin", "ok", "log_bin = ON")])
     monkeypatch.setattr(doctor, "describe_broker", refuse)
-    (_, finding, _) = doctor.examine(settings())
+    (finding,) = [one for one in doctor.examine(settings()) if one.level == "error"]
     assert (finding.check, finding.level, finding.heals) == (check, "error", heals)
 
 
