@@ -2,8 +2,9 @@
 #     docker run -e CDC_OUTBOX_NAME=orders … cdc-outbox
 #     docker run -v $PWD/orders.yaml:/etc/cdc-outbox/relay.yaml:ro -e CDC_OUTBOX_CONFIG=/etc/cdc-outbox/relay.yaml cdc-outbox
 FROM python:3.12-slim AS build
-# For the compiled decoder; the image that runs needs no compiler.
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+# For the compiled decoder; the image that runs needs no compiler. Versions are the base image's own.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY scripts/build_accelerator.py scripts/
