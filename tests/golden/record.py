@@ -32,7 +32,7 @@ def record(outbox: Database, name: str) -> None:
         if statement.strip():
             outbox.execute(statement)
             beside.execute("SELECT event_id, CAST(payload AS CHAR) FROM outbox_event")
-            printed |= dict(beside.fetchall())
+            printed = dict(beside.fetchall()) | printed  # as it was inserted
     batches = dumped(outbox, start, outbox.position())
     transactions, error = assemble(batches, start, extra_columns(sql))
     for event in (event for t in transactions for event in t.events if not event.incomplete):

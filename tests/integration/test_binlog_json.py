@@ -7,9 +7,12 @@ import math
 import random
 import struct
 from collections.abc import Callable, Iterator
+from datetime import date
 
 import pymysql
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import Database, Tail
@@ -231,3 +234,103 @@ def test_an_empty_column_is_the_null_literal(outbox: Database) -> None:
         (event,) = tail.wait_for_events(1)
     assert event.payload == b"null"
     compare(outbox, tail)
+
+
+# -- whatever a server can hold ---------------------------------------------------------------------------------------
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(["é" * 63, "z" * 128])
+PLAIN_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.sampled_from(INTEGERS)
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(ANY_TEXT, inner, max_size=10),
+    max_leaves=20,
+)
+
+
+def quoted(value: str) -> str:
+    """A text as an SQL expression, whatever the mode."""
+    return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)"
+
+
+def sql_array(members: list[str]) -> str:
+    return f"JSON_ARRAY({', '.join(members)})"
+
+
+def sql_object(members: dict[str, str]) -> str:
+    pairs = [f"{quoted(key)}, {member}" for key, member in members.items()]
+    return f"JSON_OBJECT({', '.join(pairs)})"
+
+
+def nested(expression: str, levels: int) -> str:
+    """Inside so many arrays and objects; the server takes a hundred."""
+    for level in range(levels):
+        expression = sql_array([expression]) if level % 2 else sql_object({"k": expression})
+    return expression
+
+
+DAYS = st.dates(date(1000, 1, 1)).map(str)
+CLOCKS = st.times().map(lambda time: f"{time:%H:%M:%S.%f}")
+DECIMALS = st.tuples(st.integers(1, 65), st.integers(0, 30)).flatmap(
+    lambda size: st.integers(-(10 ** size[0]) + 1, 10 ** size[0] - 1).map(
+        lambda number: f"CAST('{number}e-{min(size)}' AS DECIMAL({size[0]}, {min(size)}))"
+    )
+)
+OPAQUE_VALUES = (
+    DECIMALS
+    | DAYS.map(lambda day: f"CAST('{day}' AS DATE)")
+    | st.builds(lambda day, clock: f"CAST('{day} {clock}' AS DATETIME(6))", DAYS, CLOCKS)
+    | st.builds(lambda day, clock: f"TIMESTAMP'{day} {clock}'", DAYS, CLOCKS)
+    | st.builds(
+        lambda hours, clock: f"CAST('{hours}{clock[2:]}' AS TIME(6))", st.integers(-837, 837).filter(bool), CLOCKS
+    )
+    | st.binary(max_size=120).map(lambda content: f"x'{content.hex()}'")
+    | st.sampled_from(
+        [
+            "b'101'",
+            "CAST('2020' AS YEAR)",
+            "POINT(1, 2)",
+            "1.5e0",
+            "TRUE",
+            "NULL",
+            "REPEAT('é', 8192)",
+            "REPEAT('y', 70000)",
+        ]
+    )
+)
+JSON_EXPRESSIONS = st.builds(
+    nested,
+    st.recursive(
+        OPAQUE_VALUES | PLAIN_JSON.map(lambda value: f"CAST({quoted(json.dumps(value))} AS JSON)"),
+        lambda inner: (
+            st.lists(inner, max_size=6).map(sql_array) | st.dictionaries(ANY_TEXT, inner, max_size=6).map(sql_object)
+        ),
+        max_leaves=12,
+    ),
+    st.sampled_from([0, 0, 0, 3, 85]),
+)
+
+
+def test_whatever_a_server_can_hold(outbox: Database) -> None:
+    """Each expression is written, read back from the binlog and compared with what the server prints for it."""
+    outbox.execute("SET SESSION max_error_count = 0")
+    with Tail(outbox, outbox.position()) as tail:
+
+        @given(st.lists(JSON_EXPRESSIONS, min_size=1, max_size=12))
+        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        def write_and_compare(expressions: list[str]) -> None:
+            outbox.connection.rollback()  # of an example that failed
+            outbox.execute("DELETE FROM outbox_event")
+            already = len(tail.events)
+            outbox.connection.begin()
+            for i, expression in enumerate(expressions):
+                outbox.execute(INSERT.replace("%s", f"'{already + i}'").format(sql_array([expression])))
+            outbox.connection.commit()
+            new = tail.wait_for_events(already + len(expressions))[already:]
+            expected = dict(outbox.execute("SELECT event_id, CAST(CAST(payload AS CHAR) AS BINARY) FROM outbox_event"))
+            assert {event.event_id: event.payload for event in new} == expected
+
+        write_and_compare()
