@@ -15,6 +15,7 @@ import pymysql
 from confluent_kafka import KafkaException
 
 from bench import application, operate
+from bench.decode import QUICK_FLOOR, measure_decoding, ratio
 from bench.drain import drain_backlog
 from bench.failure import BenchFailed
 from bench.figures import DEFAULT_SIDE, POLLING, QUICK_FLOORS, Drain, Latency, Results, below_floor, goals
@@ -22,18 +23,21 @@ from bench.idle import measure_idle
 from bench.latency import WARM_UP, measure_latency
 from bench.machine import describe
 from bench.page import grid, page, tables
+from bench.profile import decode_table, profile_page
 from bench.servers import Servers
 from bench.sides import SIDES
 from cdc_outbox.testing.services.child import end_all, interrupted_by_signals
 from cdc_outbox.testing.services.words import Unavailable
 
-PARTS = ("drain", "latency", "idle", "memory")
+PARTS = ("drain", "latency", "idle", "memory", "decode")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PROFILE = PAGE.with_name("profile.md")
 EXIT_BELOW_FLOOR = 1
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 
 _DRAINED, _DRAINED_QUICKLY, _MEMORY_BACKLOG, _WARMING = 200_000, 20_000, 1_000_000, 10_000
+_DECODED, _DECODED_QUICKLY = 20_000, 3000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,6 +61,9 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     servers = Servers.from_environment()
     machine = describe(servers)
     print(grid(["", ""], machine), end="\n\n", flush=True)
+    slow = _decode(servers, options, machine, command) if "decode" in options.parts else []
+    if options.parts == ["decode"]:
+        return EXIT_BELOW_FLOOR if slow else 0
     results = _measure(servers, options)
     asked = [] if options.quick else goals(results)
     print(tables(results, asked), flush=True)
@@ -67,7 +74,26 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     wrong = below_floor(results.drains, QUICK_FLOORS) if options.quick else []
     for line in wrong:
         _say(f"\nToo slow: {line}")
-    return EXIT_BELOW_FLOOR if wrong else 0
+    return EXIT_BELOW_FLOOR if wrong or slow else 0
+
+
+def _decode(
+    servers: Servers, options: argparse.Namespace, machine: Sequence[tuple[str, str]], command: str
+) -> list[str]:
+    """Measure and show what reading the binlog costs; gives what is below its floor."""
+    events = options.events or (_DECODED_QUICKLY if options.quick else _DECODED)
+    sides = measure_decoding(servers, events, _say)
+    print(f"Reading the binlog\n\n{decode_table(sides)}", end="\n\n", flush=True)
+    if options.write:
+        made = datetime.now(UTC).date()
+        PROFILE.write_text(profile_page(sides, machine=machine, command=command, made=made))
+        _say(f"\nWritten to {PROFILE.relative_to(PROFILE.parents[1])}")
+    times = ratio(sides)
+    if options.quick and times is not None and times < QUICK_FLOOR:
+        wrong = f"the pure decoder takes {times:.2f} × the CPU of the compiled one; at least {QUICK_FLOOR} × is asked"
+        _say(f"\nToo slow: {wrong}")
+        return [wrong]
+    return []
 
 
 def _measure(servers: Servers, options: argparse.Namespace) -> Results:
@@ -105,7 +131,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         f" `scripts/bench {operate.NAME}` commands on a table of 10 million rows.",
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
-    parser.add_argument("--events", type=_positive, metavar="N", help="backlog (default: 200000; memory: 1000000)")
+    parser.add_argument(
+        "--events", type=_positive, metavar="N", help="backlog (default: 200000; memory: 1000000; decode: 20000)"
+    )
     parser.add_argument("--sides", metavar="A,B", help=f"what to drain with: {','.join(SIDES)} (default: all)")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="drain so often (default: 1)")
     parser.add_argument("--rate", type=_positive, default=500, metavar="N", help="events/s for latency (default: 500)")
@@ -116,7 +144,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="a minute, for CI: 20000 events, up to 3 rounds until the ratio is above its floor; 3 s; no memory",
     )
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md as well")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and docs/profile.md as well")
     options = parser.parse_args(arguments)
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:

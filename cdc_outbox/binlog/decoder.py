@@ -60,14 +60,17 @@ class RowDecoder:
     """Reads inserted rows of one layout of one outbox table.
 
     table_map must have names. extra_columns: read into Event.columns as `CAST(column AS CHAR)` prints them.
+    json_text: what prints JSON; None: what decoder() names.
     Raises ValueError where the layout cannot be an outbox table, or its rows cannot be walked.
     """
 
-    def __init__(self, table_map: TableMap, extra_columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table_map: TableMap, extra_columns: Sequence[str] = (), json_text: JsonText | None = None
+    ) -> None:
         self.table = table_map.table
         self._columns = table_map.columns
         self._extra = tuple(extra_columns)
-        self._json_text = decoder().json_text
+        self._json_text = json_text or decoder().json_text
         self._loops: dict[bytes, dict[bytes, _RowLoop]] = {}
         by_name = {column.name: column for column in self._columns}
         for column in self._columns:

@@ -61,7 +61,7 @@ def _sized(keys: Sequence[bytes] | None, members: Sequence[object], large: bool)
     """None when it does not fit the small format."""
     width, letter = (4, "I") if large else (2, "H")
     at = 2 * width + (width + 2) * len(keys or ()) + (1 + width) * len(members)
-    key_entries, value_entries, tail = b"", b"", b""
+    key_entries, value_entries, tail = bytearray(), bytearray(), bytearray()
     try:
         for key in keys or ():
             key_entries += struct.pack(f"<{letter}H", at + len(tail), len(key))
@@ -76,4 +76,4 @@ def _sized(keys: Sequence[bytes] | None, members: Sequence[object], large: bool)
         head = struct.pack(f"<{letter}{letter}", len(members), at + len(tail))
     except struct.error:
         return None
-    return head + key_entries + value_entries + tail
+    return bytes(head + key_entries + value_entries + tail)

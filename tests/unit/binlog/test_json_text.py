@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
+import time
+from functools import cache
 from typing import Any
 
 import pytest
@@ -223,3 +226,59 @@ def test_a_string_must_not_begin_in_what_is_before_it(size: int, warm: bool) -> 
 def test_what_no_type_is(binary: bytes) -> None:
     with pytest.raises(MalformedJson):
         json_text(binary)
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+SIZES = (6250, 50_000)
+MANY = {
+    "keys": lambda size: {f"key {i}": i for i in range(size)},
+    "elements": lambda size: [i * 1000 for i in range(size)],
+    "objects": lambda size: [{"a": [i], "b": f"text {i}"} for i in range(size // 4)],
+    "texts": lambda size: ["x\n" * 9] * size,
+}
+
+
+@cache
+def many(name: str, size: int) -> bytes:
+    return encoded(MANY[name](size))
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_the_work_grows_with_the_size(name: str) -> None:
+    """In pure Python it is counted in calls, which other load on the machine does not change."""
+    counts = []
+    for size in SIZES:
+        value = many(name, size)
+        calls = 0
+
+        def count(frame: object, event: str, arg: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        json_text(value)  # the shapes are known from now on
+        sys.setprofile(count)
+        try:
+            json_text(value)
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    if decoder().kind == "compiled":
+        assert counts[0] == counts[1]  # it is all in one call; its time is the next test's
+    else:
+        assert counts[1] / counts[0] == pytest.approx(SIZES[1] / SIZES[0], rel=0.1)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_the_time_grows_with_the_size(name: str) -> None:
+    """The best of some runs: eight times the size takes about eight times the CPU, not 64 times."""
+    best = []
+    for size in SIZES:
+        value = many(name, size)
+        times = []
+        for _ in range(5 if decoder().kind == "compiled" else 2):
+            begun = time.thread_time_ns()
+            json_text(value)
+            times.append(time.thread_time_ns() - begun)
+        best.append(min(times))
+    assert best[1] / best[0] < 4 * SIZES[1] / SIZES[0]
