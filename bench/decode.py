@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
@@ -115,12 +116,17 @@ def _record(servers: Servers, table: TableName, start: Position) -> _Recording:
             batch = stream.read()
             recording.socket_cpu += time.thread_time() - begun
             recording.batches.append(batch)
-            follower.feed(batch)
+            _read(follower, batch)
     except BinlogUnreadable as error:
         raise BenchFailed(f"others use this server: {error.message}") from error
     finally:
         stream.close()
     return recording
+
+
+def _read(assembler: Assembler, batch: list[bytes]) -> None:
+    for _ in assembler.feed(batch):
+        pass
 
 
 @contextlib.contextmanager
@@ -138,14 +144,20 @@ def _forced(pure: bool) -> Iterator[None]:
 
 def _measure(recording: _Recording, events: int) -> Decode:
     payloads: list[bytes] = []
+
+    def collect(value: bytes) -> bytes:
+        payloads.append(value)
+        return value
+
     rows = _Rows(recording)
-    if rows.read(lambda value: (payloads.append(value), value)[1]) != events:
+    rows.reader(collect)()
+    if len(payloads) != events:
         raise BenchFailed("somebody else writes into the table that is measured")
 
     def whole() -> None:
         assembler = Assembler([recording.table], recording.start.file, recording.start.offset)
         for batch in recording.batches:
-            assembler.feed(batch)
+            _read(assembler, batch)
 
     def checksums() -> None:
         for event in recording.events:
@@ -168,7 +180,7 @@ def _measure(recording: _Recording, events: int) -> Decode:
         socket=recording.socket_cpu / events * 1e6,
         checksums=each(checksums),
         json=each(json),
-        rows=each(lambda: rows.read(bytes)),
+        rows=each(rows.reader(bytes)),
         whole=each(whole),
     )
 
@@ -188,13 +200,19 @@ class _Rows:
             elif event[4] == WRITE_ROWS and event[19:_BODY] in current:
                 self._events.append((current[event[19:_BODY]], event))
 
-    def read(self, json_text: JsonText) -> int:
-        """How many events they are."""
-        found: list[Event] = []
-        decoders = {id(table_map): RowDecoder(table_map, json_text=json_text) for table_map, _ in self._events}
-        for table_map, event in self._events:
-            decoders[id(table_map)].read(event, len(event) - CHECKSUM_SIZE, 0, found.append)
-        return len(found)
+    def reader(self, json_text: JsonText) -> Callable[[], None]:
+        """Decodes all of them, with decoders that it keeps."""
+        decoders: dict[int, RowDecoder] = {}
+        for table_map, _ in self._events:
+            decoders.setdefault(id(table_map), RowDecoder(table_map, json_text=json_text))
+        calls = [(decoders[id(table_map)].read, event) for table_map, event in self._events]
+        last: deque[Event] = deque(maxlen=1)
+
+        def read() -> None:
+            for decode, event in calls:
+                decode(event, len(event) - CHECKSUM_SIZE, 0, last.append)
+
+        return read
 
 
 def _best(work: Callable[[], object]) -> float:

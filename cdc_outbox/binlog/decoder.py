@@ -19,6 +19,9 @@ from cdc_outbox.binlog.packed import datetime_text, decimal_size
 from cdc_outbox.binlog.table_map import INTEGERS, VECTOR, Column, TableMap
 from cdc_outbox.model import Event, TableName
 
+_EXTRA_DATA = 27
+"""Where the size of a row event's extra data stands."""
+
 _Add = Callable[[Event], None]
 _RowLoop = Callable[[bytes, int, int, int | None, _Add], int]
 
@@ -71,7 +74,9 @@ class RowDecoder:
         self._columns = table_map.columns
         self._extra = tuple(extra_columns)
         self._json_text = json_text or decoder().json_text
-        self._loops: dict[bytes, dict[bytes, _RowLoop]] = {}
+        self._loops_of: dict[bytes, dict[bytes, _RowLoop]] = {}  # by columns present, then by null bits
+        self._rows_at = 0
+        self._header = b"\0"  # of the last event that was read: no slice up to 0 is like it
         by_name = {column.name: column for column in self._columns}
         for column in self._columns:
             _check_sizes(column)
@@ -87,19 +92,12 @@ class RowDecoder:
         committed_at in ms. Raises ValueError when the bytes are not what the table map says.
         """
         try:
-            # Post-header: table id 6, flags 2, size of the extra data 2, which counts itself.
-            count, at = length_encoded(event, 27 + int.from_bytes(event[27:29], "little"))
-            if count != len(self._columns):
-                raise ValueError(f"rows of {count} columns, the table has {len(self._columns)}")
-            size = (count + 7) // 8
-            image = event[at : at + size]
-            at += size
-            loops = self._loops.get(image)
-            if loops is None:
-                loops = self._loops[image] = {}
-                if at > end:
-                    raise ValueError("its columns are cut short")
-            null_bytes = (int.from_bytes(image, "little").bit_count() + 7) // 8
+            at = self._rows_at
+            if event[_EXTRA_DATA:at] != self._header:
+                at = self._read_header(event, end)
+            if at >= end:
+                raise ValueError("it has no row")
+            image, null_bytes, loops = self._image, self._null_bytes, self._loops
             while at < end:
                 nulls = event[at : at + null_bytes]
                 rows = loops.get(nulls)
@@ -109,6 +107,20 @@ class RowDecoder:
                 at = rows(event, at, end, committed_at, add)
         except (IndexError, StructError) as error:
             raise ValueError(f"a row cannot be read: {error}") from error
+
+    def _read_header(self, event: bytes, end: int) -> int:
+        """What stands before the rows and hardly ever changes; gives where they begin."""
+        # Post-header: table id 6, flags 2, size of the extra data 2, which counts itself.
+        count, at = length_encoded(event, _EXTRA_DATA + int.from_bytes(event[_EXTRA_DATA : _EXTRA_DATA + 2], "little"))
+        if count != len(self._columns):
+            raise ValueError(f"rows of {count} columns, the table has {len(self._columns)}")
+        size = (count + 7) // 8
+        self._image = event[at : at + size]
+        self._null_bytes = (int.from_bytes(self._image, "little").bit_count() + 7) // 8
+        self._loops = self._loops_of.setdefault(self._image, {})
+        self._rows_at = at + size
+        self._header = event[_EXTRA_DATA : self._rows_at]
+        return self._rows_at
 
 
 def _fixed_size(column: Column) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.backlog import payload
+from bench.decode import Decode, ratio
 from bench.figures import (
     Drain,
     Idle,
@@ -28,6 +29,7 @@ from bench.latency import WARM_UP, compare
 from bench.machine import cpu_model
 from bench.page import drain_table, goal_table, grid, idle_table, latency_table, number, page, tables
 from bench.processes import cpu_seconds, listener, listening_sockets, peak_of, peak_rss
+from bench.profile import decode_table, profile_page
 from bench.servers import version_of_jars
 
 
@@ -254,3 +256,27 @@ def test_without_servers_there_are_no_figures(
     monkeypatch.delenv("CDC_OUTBOX_TEST_KAFKA", raising=False)
     assert main(["idle"]) == 2
     assert "scripts/bench sees to it" in capsys.readouterr().err
+
+
+# -- decode -------------------------------------------------------------------------------------------------------
+
+
+def decoded(kind: str, json: float, whole: float) -> Decode:
+    return Decode(kind, 1000, 950.0, 460.0, socket=5.0, checksums=1.5, rows=3.0, json=json, whole=whole)
+
+
+def test_both_decoders_side_by_side() -> None:
+    sides = [decoded("pure", 12.0, 22.0), decoded("compiled", 2.0, 11.0)]
+    assert [side.rest for side in sides] == [5.5, 4.5]
+    assert ratio(sides) == 2.0
+    table = decode_table(sides)
+    assert "| pure        |    5.0 |       1.5 |  3.0 | 12.0 |      5.5 |               22.0 |" in table
+    assert "2.00 × the CPU" in table
+
+
+def test_without_the_compiled_decoder_there_is_no_ratio() -> None:
+    sides = [decoded("pure", 12.0, 22.0)]
+    assert ratio(sides) is None
+    assert "×" not in decode_table(sides)
+    text = profile_page(sides, machine=[("CPU", "x")], command="scripts/bench decode", made=date(2026, 11, 30))
+    assert "1,000 transactions" in text and "`scripts/bench decode`" in text
