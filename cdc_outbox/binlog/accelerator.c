@@ -13,6 +13,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <float.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,8 +163,38 @@ static int put_shortest(Work *work, const char *shortest)
     return put(work, out, length);
 }
 
+/* Amounts: a number with few digits, at most 4 of them behind the point. 1 where it is none, and nothing was put.
+ *
+ * Where n / 10^k, rounded once, is the number, n / 10^k reads back as it; and no other decimal of at most 15 digits does,
+ * so that these are the shortest digits.
+ */
+static int put_amount(Work *work, double number)
+{
+    static const int64_t POWERS[] = {1, 10, 100, 1000, 10000};
+    const double size = number < 0 ? -number : number;
+    if (FLT_EVAL_METHOD != 0 || !(size >= 1e-4 && size < 1e11))
+        return 1;
+    for (int decimals = 0; decimals < 5; decimals++) {
+        const double power = (double)POWERS[decimals];
+        const int64_t n = (int64_t)(size * power + 0.5);
+        if ((double)n / power != size)
+            continue;
+        char fraction[8] = {'.', '0'};
+        int64_t rest = n % POWERS[decimals];
+        for (int i = decimals; i > 0; i--, rest /= 10)
+            fraction[i] = (char)('0' + rest % 10);
+        if (put_integer(work, (uint64_t)(n / POWERS[decimals]), number < 0) < 0)
+            return -1;
+        return put(work, fraction, decimals ? (size_t)decimals + 1 : 2);
+    }
+    return 1;
+}
+
 static int put_double(Work *work, double number)
 {
+    int outcome = put_amount(work, number);
+    if (outcome <= 0)
+        return outcome;
     char *shortest = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
     if (shortest == NULL)
         return -1;

@@ -100,6 +100,15 @@ def test_doubles(number: str, text: str) -> None:
     assert json_text(b"\x0b" + struct.pack("<d", float(number))).decode() == text
 
 
+@given(st.lists(st.tuples(st.integers(-(10**16), 10**16), st.integers(0, 7)), min_size=50))
+@settings(max_examples=40, deadline=None)
+def test_amounts(numbers: list[tuple[int, int]]) -> None:
+    """Few decimals, of any size: the compiled decoder prints many of them without looking for the shortest digits."""
+    values = [number / 10**decimals for number, decimals in numbers]
+    values += [value * (1 + 2**-52) for value in values]
+    assert json_text(encoded(values)) == mysql_text(values).encode()
+
+
 def test_an_empty_value_is_the_null_literal() -> None:
     assert json_text(b"") == b"null"
 
