@@ -134,6 +134,20 @@ def make_mysql() -> Iterator[MakeMySQL]:
 
 
 @pytest.fixture
+def make_mariadb() -> Iterator[MakeMySQL]:
+    """make_mariadb(**mariadbd_options) -> a started MariaDB that only this test uses; row binlog, full metadata."""
+    servers: list[Server[MySQLEndpoint]] = []
+
+    def make(**options: str | int) -> Server[MySQLEndpoint]:
+        servers.append(providers.make_mariadb(options, _say))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
 def make_kafka() -> Iterator[MakeKafka]:
     """make_kafka({"message.max.bytes": 2000}) -> a started broker that only this test uses; takes about 5 s."""
     servers: list[Server[KafkaEndpoint]] = []

@@ -35,6 +35,8 @@ ANONYMOUS_GTID = BINLOG.ANONYMOUS_GTID_LOG_EVENT
 PREVIOUS_GTIDS = BINLOG.PREVIOUS_GTIDS_LOG_EVENT
 XA_PREPARE = BINLOG.XA_PREPARE_EVENT
 PARTIAL_UPDATE_ROWS = BINLOG.PARTIAL_UPDATE_ROWS_EVENT
+
+MARIADB_GTID = BINLOG.MARIADB_GTID_EVENT
 TRANSACTION_PAYLOAD = 40  # the rest is newer than the library's table
 HEARTBEAT_V2 = 41
 GTID_TAGGED = 42
@@ -61,10 +63,23 @@ WITHOUT_ROWS = frozenset(
     {
         BINLOG.IGNORABLE_LOG_EVENT,
         BINLOG.ROWS_QUERY_LOG_EVENT,
+        BINLOG.MARIADB_ANNOTATE_ROWS_EVENT,
         36,  # TRANSACTION_CONTEXT of group replication
         37,  # VIEW_CHANGE of group replication
     }
 )
+MARIADB_PLACES = frozenset(
+    {
+        BINLOG.MARIADB_BINLOG_CHECKPOINT_EVENT,
+        BINLOG.MARIADB_GTID_GTID_LIST_EVENT,
+        BINLOG.MARIADB_START_ENCRYPTION_EVENT,
+    }
+)
+"""Between transactions; they say nothing but where we are."""
+
+MARIADB_COMPRESSED = frozenset(range(165, 172))
+"""Statements and rows written with log_bin_compress."""
+
 IGNORABLE = 0x0080
 """Header flag: whoever does not know the type may skip the event."""
 
@@ -73,6 +88,12 @@ ARTIFICIAL = 0x0020
 
 INTACT = crc32(bytes(4))
 """crc32() of any event with its checksum right, the checksum included: the event need not be cut in two."""
+
+ROWS_V1_HEAD = 27
+"""Bytes of an event with rows of version 1 before its rows; version 2 has extra data there, which count themselves."""
+
+NO_EXTRA_DATA = b"\x02\x00"
+
 _HEADER = Struct("<IBIIIH")
 _uint16: Callable[[bytes, int], tuple[int]] = Struct("<H").unpack_from
 _uint32: Callable[[bytes, int], tuple[int]] = Struct("<I").unpack_from

@@ -32,8 +32,9 @@ _WORKS_AFTER = 1.0
 
 _FILE_LIMIT = 1 << 32
 _CANNOT_READ_BINLOG = 1236
+_MARIADB_SAME_SERVER_ID = 4052
 _MISSING_GRANTS = {1044, 1142, 1227}
-_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size")
+_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size", "impossible position")
 _NOT_BY_GTID = "auto_position"
 """In what a server says that has transactions without GTIDs, or might get some: it is not asked by set any more."""
 
@@ -205,7 +206,7 @@ class BinlogReader:
                 f"MySQL does not let us read the binlog: {said}",
                 hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>",
             )
-        if error.code != _CANNOT_READ_BINLOG:
+        if error.code not in {_CANNOT_READ_BINLOG, _MARIADB_SAME_SERVER_ID}:
             return _Lost(said)
         if _SAME_SERVER_ID in text:
             return Refused(

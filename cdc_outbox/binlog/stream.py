@@ -30,6 +30,9 @@ _LARGEST_PACKET = 0xFFFFFF
 _READ_SIZE = 1 << 16
 _uint32 = Struct("<I").unpack_from
 
+_MARIADB_WITH_GTIDS = 4
+"""MariaDB: send events as they are, GTID events included, and not as older replicas want them."""
+
 _REPLICA_NAMESPACE = uuid.UUID("6f1c0f3e-9c7e-4f0a-8a51-0d9b5a1c2b7d")
 
 
@@ -63,8 +66,8 @@ class BinlogStream:
             cursor.execute(
                 "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', "
                 "@source_heartbeat_period = %s, @master_heartbeat_period = %s, "
-                "@replica_uuid = %s, @slave_uuid = %s",
-                (period, period, str(replica), str(replica)),
+                "@replica_uuid = %s, @slave_uuid = %s, @mariadb_slave_capability = %s",
+                (period, period, str(replica), str(replica), _MARIADB_WITH_GTIDS),
             )
         self._socket.settimeout(3 * heartbeat)
 

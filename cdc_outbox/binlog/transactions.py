@@ -13,7 +13,7 @@ from zlib import crc32
 from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.barrier import Barriers
 from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
-from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set
+from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set, decode_mariadb_gtid
 from cdc_outbox.binlog.layouts import Describe, Layout, Layouts
 from cdc_outbox.binlog.payload import Inflater
 from cdc_outbox.binlog.prepared import XA_COMMIT, XA_ROLLBACK, XA_START, PreparedTransactions
@@ -83,6 +83,10 @@ class Assembler:
             ev.ROTATE: self._rotate,
             ev.STOP: self._step,
             ev.INCIDENT: self._incident,
+            ev.MARIADB_GTID: self._mariadb_gtid,
+            ev.WRITE_ROWS_V1: self._write_rows_v1,
+            **dict.fromkeys(ev.MARIADB_PLACES, self._step),
+            **dict.fromkeys(ev.MARIADB_COMPRESSED, self._mariadb_compressed),
             **dict.fromkeys((ev.ANONYMOUS_GTID, ev.GTID_TAGGED), self._gtid),
             **dict.fromkeys(ev.ROW_CHANGES, self._row_change),
             **dict.fromkeys(ev.HEARTBEATS, self._heartbeat),
@@ -157,6 +161,17 @@ class Assembler:
             self._unreadable(event, "a transaction begins inside another one")
         self._gtid_event = event
 
+    def _mariadb_gtid(self, event: bytes) -> None:
+        """MariaDB's beginning of a transaction; it has no BEGIN and no XA START."""
+        self._gtid(event)
+        self._stamp = (None, 0, 0)
+        try:
+            gtid = decode_mariadb_gtid(event)
+        except ValueError as error:
+            self._unreadable(event, f"a GTID event of MariaDB cannot be understood: {error}")
+        self._in_transaction = not gtid.alone
+        self._xid = gtid.xid
+
     def _query(self, event: bytes) -> None:
         statement = ev.query_statement(event, len(event) - self._checksum_size)
         if self._in_transaction:
@@ -223,6 +238,13 @@ class Assembler:
         self._row_bytes += len(event)
         if len(self._events) >= self._chunk_events or self._row_bytes >= self._chunk_bytes:
             self._chunk()
+
+    def _write_rows_v1(self, event: bytes) -> None:
+        """MariaDB's: as version 2, without the (empty) extra data."""
+        self._write_rows(event[: ev.ROWS_V1_HEAD] + ev.NO_EXTRA_DATA + event[ev.ROWS_V1_HEAD :])
+
+    def _mariadb_compressed(self, event: bytes) -> None:
+        self._unreadable(event, "a compressed event of MariaDB, which this version cannot read (log_bin_compress = ON)")
 
     def _row_change(self, event: bytes) -> None:
         """UPDATE or DELETE. A row inserted before in this transaction is no longer what its insert says."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pymysql.err import MySQLError
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema, server_checks, table_checks
 from cdc_outbox.mysql.findings import Finding, refusal
+from cdc_outbox.mysql.flavour import fix_in_mariadb, is_mariadb, row_image_privilege
 from cdc_outbox.mysql.probe import CLIENT_ERRORS, Probe
 from cdc_outbox.mysql.server_checks import VARIABLES, Variables
 from cdc_outbox.mysql.session import error_code
@@ -53,8 +55,10 @@ def examine_mysql(settings: Settings) -> list[Finding]:
     except (MySQLError, OSError) as error:
         return [_no_connection(error, settings)]
     findings = [Finding("mysql-reachable", "ok", f"MySQL at {settings.mysql.host}:{settings.mysql.port}")]
+    mariadb = is_mariadb(server.greeting_version)
     try:
-        for finding in _examine(server, settings):
+        for found in _examine(server, settings):
+            finding = replace(found, fix=fix_in_mariadb(found.fix)) if mariadb and found.fix else found
             findings.append(finding)  # one by one: what was found before the server went away is kept
     except (MySQLError, OSError) as error:
         findings[0] = _no_answer(error, settings)
@@ -215,6 +219,10 @@ def _replication_grants(server: Probe, settings: Settings, account: str) -> Iter
         hidden = server_checks.binlog_filter(row["binlog_do_db"], row["binlog_ignore_db"], databases)
         if hidden:
             yield hidden
+    if is_mariadb(server.greeting_version):
+        # No statement asks for this privilege there; the reader's refusal names it.
+        yield Finding("grant-replication-slave", "ok", "REPLICATION SLAVE: MariaDB asks for it when the binlog is read")
+        return
     code, _ = server.answer("SHOW REPLICAS", "SHOW SLAVE HOSTS")
     if code in _DENIED:
         yield _denied(
@@ -231,12 +239,13 @@ def _row_image_grant(server: Probe, account: str) -> Finding:
     code, _ = server.answer("SET SESSION binlog_row_image = 'MINIMAL'")
     if code not in _DENIED:
         return Finding("grant-session-variables", "ok", "binlog_row_image = MINIMAL in our sessions")
+    privilege = row_image_privilege(server.greeting_version)
     return Finding(
         "grant-session-variables",
         "warning",
-        f"{account} lacks SESSION_VARIABLES_ADMIN",
+        f"{account} lacks {privilege}",
         "optional: without it each status change writes whole rows to the binlog, not a few bytes",
-        f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {account};",
+        f"GRANT {privilege} ON *.* TO {account};",
     )
 
 

@@ -189,7 +189,8 @@ def _grants(settings: Settings, to: str) -> list[_Grant]:
         ),
         _Grant(
             f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {to}",
-            "optional: binlog_row_image = MINIMAL in the relay's own sessions, a fraction of the binlog",
+            "optional: binlog_row_image = MINIMAL in the relay's own sessions, a fraction of the binlog"
+            " (MariaDB: BINLOG ADMIN)",
         ),
         *(
             _Grant(

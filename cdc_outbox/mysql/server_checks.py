@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from cdc_outbox.mysql.findings import Finding
+from cdc_outbox.mysql.flavour import is_mariadb
 
 OLDEST = (8, 0, 1)
 """The first version with binlog_row_metadata and original commit times in the binlog."""
+OLDEST_MARIADB = (10, 6)
+"""The first version with SKIP LOCKED."""
 SHORTEST_RETENTION = 3 * 86_400
 """Seconds. A relay that is down over a long weekend should still find its place."""
 
@@ -21,6 +24,7 @@ VARIABLES = (
     "binlog_row_metadata",
     "binlog_checksum",
     "binlog_transaction_compression",
+    "log_bin_compress",
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
     "server_id",
@@ -39,7 +43,7 @@ VARIABLES = (
 )
 """Not every server has every one; a check whose variable is absent says nothing or takes the old default."""
 
-_OTHER_SERVERS = ("MariaDB", "TiDB", "OceanBase", "Vitess", "SingleStore")
+_OTHER_SERVERS = ("TiDB", "OceanBase", "Vitess", "SingleStore")
 _POOLING = ("ProxySQL", "MaxScale")
 
 
@@ -64,7 +68,7 @@ class Variables:
 
 
 def server_kind(variables: Variables, greeting: str) -> Finding:
-    """Is this MySQL itself, in a version whose binlog we read? greeting: the version the handshake named."""
+    """Is this MySQL or MariaDB itself, with what we need? greeting: the version that the handshake named."""
     version, comment = variables.text("version"), variables.text("version_comment")
     said = f"{version} ({comment})" if comment else version
     everything = f"{said} {greeting}".lower()
@@ -73,28 +77,37 @@ def server_kind(variables: Variables, greeting: str) -> Finding:
             return pooling_proxy(f"{proxy} answers: {said}")
     for other in _OTHER_SERVERS:
         if other.lower() in everything:
-            why = (
-                "MariaDB's GTIDs, JSON and binlog events differ; it is not supported yet"
-                if other == "MariaDB"
-                else "only MySQL's own binlog can be read"
-            )
             return Finding(
                 "server-kind",
                 "error",
                 f"the server is {other} {said}",
-                why,
+                "only the binlogs of MySQL and MariaDB can be read",
                 "mysql.host: a MySQL server, 8.0 or newer",
             )
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if is_mariadb(version):
+        return _mariadb_kind(said, numbers)
     if numbers < OLDEST:
         return Finding(
             "server-kind",
             "error",
             f"the server is MySQL {version}",
-            "its binlog has neither column names nor commit times; MySQL 8.0 or newer is needed",
+            "it has no SKIP LOCKED, and its binlog has neither column names nor commit times",
             "mysql.host: a MySQL server, 8.0 or newer",
         )
     return Finding("server-kind", "ok", f"MySQL {said}")
+
+
+def _mariadb_kind(said: str, numbers: tuple[int, ...]) -> Finding:
+    if numbers < OLDEST_MARIADB:
+        return Finding(
+            "server-kind",
+            "error",
+            f"the server is MariaDB {said}",
+            "it has no SKIP LOCKED, which the relay needs beside the applications' locks",
+            "mysql.host: a MariaDB server, 10.6 or newer",
+        )
+    return Finding("server-kind", "ok", f"MariaDB {said}, read by file and offset")
 
 
 def pooling_proxy(found: str) -> Finding:
@@ -214,6 +227,14 @@ def _row_metadata(variables: Variables) -> Finding:
     value = variables.text("binlog_row_metadata", "MINIMAL").upper()
     if value == "FULL":
         return Finding("binlog-row-metadata", "ok", "binlog_row_metadata = FULL")
+    if value == "NO_LOG":  # MariaDB's default
+        return Finding(
+            "binlog-row-metadata",
+            "error",
+            "binlog_row_metadata = NO_LOG",
+            "the binlog says neither what columns are called nor which numbers are unsigned",
+            "SET PERSIST binlog_row_metadata = 'FULL';",
+        )
     return Finding(
         "binlog-row-metadata",
         "warning",
@@ -238,6 +259,14 @@ def _checksum(variables: Variables) -> Finding:
 
 
 def _compression(variables: Variables) -> Finding:
+    if variables.on("log_bin_compress"):
+        return Finding(
+            "binlog-compression",
+            "error",
+            "log_bin_compress = ON",
+            "MariaDB's compressed events are not supported: the first one would stop the relay",
+            "SET PERSIST log_bin_compress = OFF;",
+        )
     if not variables.on("binlog_transaction_compression"):
         return Finding("binlog-compression", "ok", "binlog_transaction_compression = OFF")
     found = "binlog_transaction_compression = ON: the relay inflates all transactions, those of other tables too"
@@ -283,7 +312,13 @@ def _server_id(variables: Variables, ours: int | None) -> Finding:
 
 
 def _gtid_mode(variables: Variables) -> Finding:
-    value = variables.text("gtid_mode", "OFF").upper()
+    if not variables.has("gtid_mode"):
+        return Finding(
+            "gtid-mode",
+            "ok",
+            "MariaDB's GTIDs are not used: the position is file and offset, and is lost with a change of the primary",
+        )
+    value = variables.text("gtid_mode").upper()
     if value == "ON":
         return Finding("gtid-mode", "ok", "gtid_mode = ON: the position survives a change of the primary")
     if value == "OFF":

@@ -13,6 +13,7 @@ from pymysql.constants import CLIENT, ER
 from pymysql.err import Error, InternalError, MySQLError, OperationalError, ProgrammingError
 
 from cdc_outbox.errors import CdcOutboxError, Hold, Refused
+from cdc_outbox.mysql.flavour import FlavouredConnection
 
 if TYPE_CHECKING:
     from cdc_outbox.config import MySQLSettings
@@ -47,7 +48,7 @@ def connect(
 
     read_timeout in seconds, None waits for ever. Raises pymysql's errors; `mysql_trouble` says what they mean.
     """
-    return pymysql.connect(
+    return FlavouredConnection(
         host=settings.host,
         port=settings.port,
         user=settings.user,

@@ -1,4 +1,5 @@
-"""Record the golden files anew: `python -m tests.golden.record [name…]` against a MySQL server of its own.
+"""Record the golden files anew: `python -m tests.golden.record [name…]` against a server of its own: MySQL, or
+MariaDB for names that begin with `mariadb`.
 
 <name>.sql is what ran, <name>.hex the events that the server sent for it, one a line, <name>.json what they must give.
 The payloads in it are the server's own `CAST(payload AS CHAR)`: where ours differ nothing is recorded.
@@ -16,6 +17,8 @@ from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.errors import BinlogUnreadable
 from cdc_outbox.model import Position
 from cdc_outbox.testing.services import providers
+from cdc_outbox.testing.services.endpoint import MySQLEndpoint
+from cdc_outbox.testing.services.server import Server
 from tests.golden.replay import FOLDER, TABLE, assemble, described, extra_columns
 from tests.integration.binlog_tail import Database
 
@@ -68,10 +71,19 @@ def dumped(outbox: Database, start: Position, end: Position) -> list[bytes]:
 
 
 def main(names: list[str]) -> None:
-    server = providers.make_mysql({}, print)
+    wanted = names or sorted(path.stem for path in Path(FOLDER).glob("*.sql"))
+    for make, chosen in (
+        (providers.make_mariadb, [name for name in wanted if name.startswith("mariadb")]),
+        (providers.make_mysql, [name for name in wanted if not name.startswith("mariadb")]),
+    ):
+        if chosen:
+            record_all(make({}, print), chosen)
+
+
+def record_all(server: Server[MySQLEndpoint], names: list[str]) -> None:
     try:
         outbox = Database(server.endpoint, "keep")
-        for name in names or sorted(path.stem for path in Path(FOLDER).glob("*.sql")):
+        for name in names:
             session = Database.__new__(Database)
             session.server, session.connection = server.endpoint, outbox.connect()
             record(session, name)

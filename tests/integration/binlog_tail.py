@@ -13,6 +13,7 @@ import pymysql
 from cdc_outbox.binlog.reader import BinlogReader
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Event, Position, TableName, Transaction
+from cdc_outbox.mysql.flavour import FlavouredConnection, is_mariadb
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 
 DEADLINE = 30.0
@@ -51,16 +52,16 @@ class Database:
         self.execute(TABLE.format(name="outbox_event"))
 
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
-        return pymysql.connect(
-            host=self.server.host,
-            port=self.server.port,
-            user=self.server.user,
-            password=self.server.password,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=2,
-            **options,
-        )
+        settings: dict[str, Any] = {
+            "host": self.server.host,
+            "port": self.server.port,
+            "user": self.server.user,
+            "password": self.server.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": 2,
+        }
+        return FlavouredConnection(**{**settings, **options})
 
     def execute(self, statement: str, args: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
@@ -78,6 +79,11 @@ class Database:
 
     def one(self, statement: str) -> Any:
         return self.execute(statement)[0][0]
+
+    @property
+    def has_gtids(self) -> bool:
+        """MySQL's."""
+        return not is_mariadb(self.one("SELECT VERSION()"))
 
     def position(self) -> Position:
         """Where the server is, by file and offset."""

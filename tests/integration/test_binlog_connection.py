@@ -185,8 +185,7 @@ def test_a_missing_grant_is_refused(outbox: Database) -> None:
     try:
 
         def connect() -> pymysql.Connection[Any]:
-            server = outbox.server
-            return pymysql.connect(host=server.host, port=server.port, user=user, password="secret-word")
+            return outbox.connect(user=user, password="secret-word")
 
         with Tail(outbox, outbox.position(), connect=connect) as tail:
             error = tail.wait_for_error()

@@ -265,7 +265,7 @@ def test_a_position_inside_a_transaction(outbox: Database) -> None:
     outbox.connection.commit()
     rows = outbox.execute(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.offset}")
     inside = [offset for _, offset, kind, *_ in rows[1:] if kind != "Gtid"]
-    assert len(inside) == 6  # BEGIN, table map and rows twice, XID
+    assert len(inside) >= 6  # BEGIN, table map and rows twice, XID
     for offset in inside[1:]:
         with Tail(outbox, Position(start.file, offset)) as tail:
             error = tail.wait_for_error()
@@ -333,7 +333,8 @@ def test_stretches_without_events_are_joined(outbox: Database) -> None:
         tail.wait_for_position(end)
     between = [t for t in tail.transactions if not t.events]
     assert 1 <= len(between) < 50
-    assert sum(gtid.last - gtid.first + 1 for t in tail.transactions for gtid in t.gtids) >= 202
+    if outbox.has_gtids:
+        assert sum(gtid.last - gtid.first + 1 for t in tail.transactions for gtid in t.gtids) >= 202
 
 
 OTHERS = ["11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222:from_berlin"]

@@ -47,7 +47,8 @@ def test_a_large_transaction_comes_in_parts(outbox: Database) -> None:
     assert [t.end is None for t in parts] == [False, True, True, False, False]
     # What a later statement of the same transaction does to the rows of a part is not known yet.
     assert [all(event.incomplete for event in t.events) for t in parts] == [False, True, True, False, False]
-    assert [len(t.gtids) for t in parts] == [1, 0, 0, 1, 1]
+    if outbox.has_gtids:
+        assert [len(t.gtids) for t in parts] == [1, 0, 0, 1, 1]
 
 
 def test_a_transaction_of_large_rows_comes_in_parts(outbox: Database) -> None:
@@ -62,7 +63,8 @@ def prepare(outbox: Database, xid: str, *event_ids: str, compressed: bool = Fals
     """xid as it stands in SQL. Prepared by a session of its own, which ends: as after a crash of the application."""
     values = ", ".join(f"('{event_id}', 'order', 'o1', 'Created', '[]')" for event_id in event_ids)
     with outbox.connect(database=outbox.name) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION binlog_transaction_compression = {compressed}")
+        if compressed:
+            cursor.execute("SET SESSION binlog_transaction_compression = ON")
         cursor.execute(f"XA START {xid}")
         cursor.execute(
             f"INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES {values}"
@@ -74,7 +76,8 @@ def prepare(outbox: Database, xid: str, *event_ids: str, compressed: bool = Fals
 @pytest.mark.parametrize("compressed", [False, True])
 def test_xa(outbox: Database, compressed: bool) -> None:
     """What is prepared may yet be rolled back: it comes with its COMMIT, in the order of the commits."""
-    outbox.execute(f"SET SESSION binlog_transaction_compression = {compressed}")
+    if compressed:
+        outbox.execute("SET SESSION binlog_transaction_compression = ON")
     start = outbox.position()
     prepare(outbox, "'x1'", "x1", compressed=compressed)
     outbox.execute("XA COMMIT 'x1'")

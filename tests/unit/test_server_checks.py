@@ -83,7 +83,9 @@ def test_a_server_that_does_not_know_the_newer_variables_is_no_crash() -> None:
         ({"group_replication_single_primary_mode": "OFF"}, "cluster", "error", "single_primary_mode()"),
         ({"wsrep_on": "ON"}, "cluster", "error", "not in a Galera cluster"),
         ({"read_only": "ON"}, "read-only", "error", "SET GLOBAL read_only = OFF"),
-        ({"version": "10.11.6-MariaDB-log"}, "server-kind", "error", "a MySQL server"),
+        ({"version": "10.5.23-MariaDB-log"}, "server-kind", "error", "10.6 or newer"),
+        ({"binlog_row_metadata": "NO_LOG"}, "binlog-row-metadata", "error", "binlog_row_metadata = 'FULL'"),
+        ({"log_bin_compress": "ON"}, "binlog-compression", "error", "log_bin_compress = OFF"),
         ({"version": "8.0.11-TiDB-v7.5.0"}, "server-kind", "error", "a MySQL server"),
         ({"version": "5.7.44-log"}, "server-kind", "error", "8.0 or newer"),
         ({"version_comment": "(ProxySQL)"}, "proxy", "error", "the server's own address"),
@@ -165,3 +167,11 @@ def test_a_filtered_database_never_reaches_the_binlog(do: str, ignore: str, hidd
 def test_summer_time_is_told_by_the_offsets() -> None:
     assert server_checks.time_zone("+08:00", [14400] * 12).level == "ok"
     assert server_checks.time_zone("Europe/Berlin", [39600] * 5 + [36000] * 7).level == "warning"
+
+
+@pytest.mark.parametrize("version", ["10.6.1-MariaDB", "10.11.6-MariaDB-log", "5.5.5-11.4.2-MariaDB"])
+def test_mariadb_is_read_by_file_and_offset(version: str) -> None:
+    finding = server_checks.server_kind(variables(version=version.removeprefix("5.5.5-")), version)
+    assert finding.level == "ok" and "MariaDB" in finding.found
+    gtids = next(one for one in everything(variables(version=version, gtid_mode=None)) if one.check == "gtid-mode")
+    assert gtids.level == "ok" and "file and offset" in gtids.found

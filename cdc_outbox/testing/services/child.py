@@ -187,14 +187,14 @@ _guard = _Guard()
 
 
 def finish(
-    command: Sequence[str], *, deadline: float, environ: Mapping[str, str] | None = None
+    command: Sequence[str], *, deadline: float, environ: Mapping[str, str] | None = None, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command to its end, guarded like a service. Raises Unavailable when that cannot be."""
+    """Run a short command to its end, guarded like a service. given: its input. Raises Unavailable where it cannot."""
     _guard.still_open()
     try:
         running = subprocess.Popen(
             list(command),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=None if environ is None else dict(environ),
@@ -208,7 +208,7 @@ def finish(
         _commands.add(running)
         try:
             _guard.tell(f"+{running.pid}")
-            output, errors = running.communicate(timeout=deadline)
+            output, errors = running.communicate(given, timeout=deadline)
         except subprocess.TimeoutExpired:
             raise Unavailable(f"{command[0]} did not end within {deadline:.0f} s") from None
         finally:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Generic
 
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint, free_port, wait_until
-from cdc_outbox.testing.services.options import Options, kafka_options, mysql_options
+from cdc_outbox.testing.services.options import Options, kafka_options, mariadb_options, mysql_options
 from cdc_outbox.testing.services.server import EndpointT
 from cdc_outbox.testing.services.words import Say, Unavailable
 
 MYSQL_IMAGE = "mysql:8.4"
+MARIADB_IMAGE = "mariadb:10.11"
 KAFKA_IMAGE = "apache/kafka:4.1.0"
 START_DEADLINE = 120.0
 """Seconds until a container's server must answer; pulling its image comes before and has no limit of ours."""
@@ -93,10 +94,22 @@ class DockerServer(Generic[EndpointT]):
 
 def docker_mysql(options: Options, say: Say) -> DockerServer[MySQLEndpoint]:
     """A container that runs mysqld with `options`, not started. Raises Unavailable when no engine answers."""
-    container, host = _container(os.environ.get("CDC_OUTBOX_TEST_MYSQL_IMAGE", MYSQL_IMAGE), "MySQL", say)
+    image = os.environ.get("CDC_OUTBOX_TEST_MYSQL_IMAGE", MYSQL_IMAGE)
+    return _docker_mysqld(image, "MySQL", mysql_options({}, options), say)
+
+
+def docker_mariadb(options: Options, say: Say) -> DockerServer[MySQLEndpoint]:
+    """A container that runs mariadbd with `options`, not started. Raises Unavailable when no engine answers."""
+    image = os.environ.get("CDC_OUTBOX_TEST_MARIADB_IMAGE", MARIADB_IMAGE)
+    return _docker_mysqld(image, "MariaDB", mariadb_options({}, options), say)
+
+
+def _docker_mysqld(image: str, what: str, options: dict[str, str], say: Say) -> DockerServer[MySQLEndpoint]:
+    """Both images know these names of settings."""
+    container, host = _container(image, what, say)
     endpoint = MySQLEndpoint(host, free_port(), "root", "")
     container.with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes").with_env("MYSQL_ROOT_HOST", "%")
-    container.with_command([f"--{name}={value}" for name, value in mysql_options({}, options).items()])
+    container.with_command([f"--{name}={value}" for name, value in options.items()])
     container.with_bind_ports(3306, endpoint.port)
     return DockerServer(container, endpoint, endpoint.port)
 

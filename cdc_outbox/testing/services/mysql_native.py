@@ -109,7 +109,7 @@ def packaged_binaries(say: Say) -> MySQLBinaries:
         raise Unavailable("the package archives of Debian and Ubuntu are used, and this is neither")
     root = fetched(
         f"mysql-{system}-{suite}-{platform.machine()}",
-        lambda folder: unpack_closure(names, suite, components, folder, say),
+        lambda folder: unpack_closure(names, suite, components, folder, lambda text: say(f"MySQL: {text}")),
     )
     loader = next(iter(sorted(root.glob("usr/lib/*-linux-gnu*/ld-linux*.so.*"))), None)
     server = root / "usr/sbin/mysqld"

@@ -12,6 +12,12 @@ _MYSQL = {
     "binlog-row-metadata": "FULL",
     "server-id": "1",
 }
+_MARIADB = {
+    "log-bin": "binlog",
+    "binlog-format": "ROW",
+    "binlog-row-metadata": "FULL",
+    "server-id": "1",
+}
 _KAFKA = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -38,6 +44,11 @@ _ADDED = ("listeners", "listener.security.protocol.map")
 def mysql_options(place: Options, wanted: Options) -> dict[str, str]:
     """mysqld's options, dashes in their names. place: what the provider needs; wanted: what the test asks for."""
     return {**_MYSQL, **_texts(place), **{name.replace("_", "-"): text for name, text in _texts(wanted).items()}}
+
+
+def mariadb_options(place: Options, wanted: Options) -> dict[str, str]:
+    """mariadbd's options, as `mysql_options` gives mysqld's."""
+    return {**_MARIADB, **_texts(place), **{name.replace("_", "-"): text for name, text in _texts(wanted).items()}}
 
 
 def kafka_options(place: Options, wanted: Options) -> dict[str, str]:

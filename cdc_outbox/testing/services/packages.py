@@ -51,16 +51,16 @@ def unpack_closure(names: Sequence[str], suite: str, components: str, into: Path
     work = into / "apt"
     environ = _private_apt(work, suite, components)
     try:
-        say("MySQL: reading the package lists of your apt mirror")
+        say("reading the package lists of your apt mirror")
         _run(["apt-get", "-qq", "update"], environ)
         name = next((name for name in names if _known(name, environ)), None)
         if name is None:
             raise Unavailable(f"the package archive has none of {', '.join(names)} in {suite}")
-        say(f"MySQL: downloading {name} and what it needs, about 65 MB, once")
-        with growing(work / "cache", "MySQL: downloading", say):
+        say(f"downloading {name} and what it needs, up to 65 MB, once")
+        with growing(work / "cache", "downloading", say):
             _run(["apt-get", "-qq", "--yes", "--download-only", "install", name], environ)
         archives = sorted((work / "cache/archives").glob("*.deb"))
-        say(f"MySQL: unpacking {len(archives)} packages")
+        say(f"unpacking {len(archives)} packages")
         for archive in archives:
             _run(["dpkg-deb", "--extract", str(archive), str(into)], environ)
     finally:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Generic
 
 from cdc_outbox.testing.services.cache import cache_folder
-from cdc_outbox.testing.services.docker import docker_kafka, docker_mysql
+from cdc_outbox.testing.services.docker import docker_kafka, docker_mariadb, docker_mysql
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.kafka_native import KAFKA_VERSION, java_command, kafka_jars, native_kafka
+from cdc_outbox.testing.services.mariadb_native import installed_mariadb, native_mariadb, packaged_mariadb
 from cdc_outbox.testing.services.mysql_native import (
     MySQLBinaries,
     installed_binaries,
@@ -70,6 +71,21 @@ def find_kafka(say: Say) -> Found[KafkaEndpoint]:
 def make_mysql(options: Options, say: Say, *, under: Path | None = None) -> Server[MySQLEndpoint]:
     """A server that nobody else uses, with further mysqld options, started. Raises NoService."""
     return _own(_first("MySQL", own_mysql_providers(options, say, under=under), _MYSQL_HELP, say))
+
+
+def make_mariadb(options: Options, say: Say, *, under: Path | None = None) -> Server[MySQLEndpoint]:
+    """A MariaDB server that nobody else uses, with further mariadbd options, started. Raises NoService."""
+
+    def native(binaries: MySQLBinaries) -> Found[MySQLEndpoint]:
+        say(f"MariaDB: starting {binaries.version}")
+        return _started(native_mariadb(binaries, options, under=under))
+
+    providers = [
+        Provider("Docker", lambda: _started(docker_mariadb(options, say))),
+        Provider("installed mariadbd", lambda: native(installed_mariadb())),
+        Provider("native packages", lambda: native(packaged_mariadb(say))),
+    ]
+    return _own(_first("MariaDB", providers, _MARIADB_HELP, say))
 
 
 def make_kafka(options: Options, say: Say, *, under: Path | None = None) -> Server[KafkaEndpoint]:
@@ -183,6 +199,12 @@ Any one of these will do:
   2. Start Docker, so that `docker ps` works for this user.
   3. On Debian or Ubuntu: have apt-get reach its mirror; MySQL is then unpacked into the cache, without root.
   4. Install MySQL 8.0 or later, so that `mysqld --version` works (macOS: brew install mysql)."""
+
+_MARIADB_HELP = """\
+Any one of these will do:
+  1. Start Docker, so that `docker ps` works for this user.
+  2. On Debian or Ubuntu: have apt-get reach its mirror; MariaDB is then unpacked into the cache, without root.
+  3. Install MariaDB, so that `mariadbd --version` works."""
 
 _KAFKA_HELP = f"""\
 Any one of these will do:

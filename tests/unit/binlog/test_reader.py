@@ -148,6 +148,8 @@ def test_the_gtid_set_grows_with_what_was_read(serving: Callable[..., Server]) -
         (1236, "Client requested source to start replication from position > file size", BinlogLost, "file size"),
         (1236, "A replica with the same server_uuid/server_id as this replica has connected", Refused, "server_id 42"),
         (1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file", BinlogLost, "no longer ON"),
+        (1236, "Client requested master to start replication from impossible position", BinlogLost, "impossible"),
+        (4052, "A slave with the same server_uuid/server_id is already connected", Refused, "server_id 42"),
         (1236, "bogus data in log event; the first event 'binlog.000001' at 1000", BinlogUnreadable, "bogus data"),
         (1227, "Access denied; you need the REPLICATION SLAVE privilege", Refused, "REPLICATION SLAVE"),
     ],
