@@ -87,7 +87,10 @@ class Database:
 
     def position(self) -> Position:
         """Where the server is, by file and offset."""
-        file, offset, *_ = self.execute("SHOW BINARY LOG STATUS")[0]
+        try:
+            file, offset, *_ = self.execute("SHOW BINARY LOG STATUS")[0]
+        except pymysql.err.ProgrammingError:  # MySQL before 8.2
+            file, offset, *_ = self.execute("SHOW MASTER STATUS")[0]
         return Position(file, offset)
 
     def gtid_position(self) -> Position:

@@ -95,17 +95,17 @@ class DockerServer(Generic[EndpointT]):
 def docker_mysql(options: Options, say: Say) -> DockerServer[MySQLEndpoint]:
     """A container that runs mysqld with `options`, not started. Raises Unavailable when no engine answers."""
     image = os.environ.get("CDC_OUTBOX_TEST_MYSQL_IMAGE", MYSQL_IMAGE)
-    return _docker_mysqld(image, "MySQL", mysql_options({}, options), say)
+    return docker_mysqld(image, "MySQL", mysql_options({}, options), say)
 
 
 def docker_mariadb(options: Options, say: Say) -> DockerServer[MySQLEndpoint]:
     """A container that runs mariadbd with `options`, not started. Raises Unavailable when no engine answers."""
     image = os.environ.get("CDC_OUTBOX_TEST_MARIADB_IMAGE", MARIADB_IMAGE)
-    return _docker_mysqld(image, "MariaDB", mariadb_options({}, options), say)
+    return docker_mysqld(image, "MariaDB", mariadb_options({}, options), say)
 
 
-def _docker_mysqld(image: str, what: str, options: dict[str, str], say: Say) -> DockerServer[MySQLEndpoint]:
-    """Both images know these names of settings."""
+def docker_mysqld(image: str, what: str, options: dict[str, str], say: Say) -> DockerServer[MySQLEndpoint]:
+    """A container of a MySQL or MariaDB image, not started. options: its mysqld's, no others. Raises Unavailable."""
     container, host = _container(image, what, say)
     endpoint = MySQLEndpoint(host, free_port(), "root", "")
     container.with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes").with_env("MYSQL_ROOT_HOST", "%")
