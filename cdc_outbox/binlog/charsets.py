@@ -20,13 +20,18 @@ UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "binary"})
 Text = Callable[[bytes], str]
 
 _COLLATIONS = {
-    "ucs2": (35, 90, range(128, 152), 159),
-    "utf16": (54, 55, range(101, 125)),
+    "ucs2": (35, 90, range(128, 152), 159, range(640, 643), range(2560, 2816)),
+    "utf16": (54, 55, range(101, 125), range(672, 675), range(2816, 3072)),
     "utf16le": (56, 62),
-    "utf32": (60, 61, range(160, 184)),
-    "utf8mb4": (range(255, 324),),
+    "utf32": (60, 61, range(160, 184), range(736, 739), range(3072, 3328)),
+    "utf8mb3": (range(576, 579), range(2048, 2304)),
+    "utf8mb4": (range(255, 324), range(608, 611), range(2304, 2560)),
 }
-"""Those that PyMySQL's table lacks: no client can use these sets, and it knows one of the 0900 family."""
+"""Those that PyMySQL's table lacks: no client can use these sets, and it knows one of the 0900 family. From 576 on they
+are MariaDB's own."""
+
+_MARIADB_NO_PAD = range(1024, 2048)
+"""What these are without padding is 1024 below."""
 
 _ONE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     "armscii8": (
@@ -97,6 +102,8 @@ _SEVERAL_BYTES: dict[str, tuple[str, dict[str, str]]] = {
 
 def charset_of(collation: int) -> str | None:
     """Name of a collation's character set, None for an unknown collation."""
+    if collation in _MARIADB_NO_PAD:
+        collation -= _MARIADB_NO_PAD.start
     for name, numbers in _COLLATIONS.items():
         if any(collation in one if isinstance(one, range) else collation == one for one in numbers):
             return name

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cdc_outbox.binlog.charsets import charset_of
 from cdc_outbox.errors import BinlogLost, BinlogUnreadable
 from cdc_outbox.model import Position
 from cdc_outbox.testing.services import providers
@@ -99,6 +100,27 @@ def test_a_row_becomes_an_event(outbox: Database) -> None:
     assert not event.incomplete and event.max_retries == 5
     now = outbox.one("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
     assert event.committed_at is not None and now - 60_000 < event.committed_at <= now + 1000
+
+
+def test_the_character_set_of_each_of_its_collations(outbox: Database) -> None:
+    """A collation that is not known makes each event be read from the table: right, and slow."""
+    listed = outbox.execute(
+        "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
+        " WHERE id IS NOT NULL"
+    )
+    assert len(listed) > 1000
+    names = {"utf8": "utf8mb3"}
+    found = {id: charset_of(id) for id, _ in listed}
+    assert {id: names.get(name or "", name) for id, name in found.items()} == dict(listed)
+
+
+def test_its_newer_default_collation(outbox: Database) -> None:
+    outbox.execute("ALTER TABLE outbox_event CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_ai_ci")
+    start = outbox.position()
+    outbox.insert("é😀")
+    with Tail(outbox, start) as tail:
+        (event,) = tail.wait_for_events(1)
+    assert (event.event_id, event.incomplete) == ("é😀", False)
 
 
 def test_lost_connections(outbox: Database, caplog: pytest.LogCaptureFixture) -> None:
