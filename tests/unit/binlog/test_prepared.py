@@ -109,12 +109,14 @@ def test_many_rows_come_in_parts_as_elsewhere(dump: Dump, one_phase: bool) -> No
 
 
 @pytest.mark.parametrize("one_phase", [False, True])
-@pytest.mark.parametrize(("rows", "payload"), [(150, 1), (5, "x" * 5000)])
+@pytest.mark.parametrize(("rows", "payload", "chunk_bytes"), [(160, 1, 1 << 20), (5, "x" * 5000, 10_000)])
 def test_what_is_too_large_is_left_to_the_sweep_as_a_whole(
-    dump: Dump, one_phase: bool, rows: int, payload: object
+    dump: Dump, one_phase: bool, rows: int, payload: object, chunk_bytes: int
 ) -> None:
-    """Not a part of it: those rows would come before their predecessors."""
-    assembler = Assembler([OUTBOX], "binlog.000001", 1000, chunk_events=30, chunk_bytes=10_000, prepared_bytes=12_000)
+    """Not a part of it, its end for one: those rows would come before their predecessors."""
+    assembler = Assembler(
+        [OUTBOX], "binlog.000001", 1000, chunk_events=30, chunk_bytes=chunk_bytes, prepared_bytes=12_000
+    )
     prepare(dump, "x", *[f"e{i}" for i in range(rows)], one_phase=one_phase, payload=payload)
     dump.transaction("last1")
     dump.statement(f"XA COMMIT {xid('x')}")
