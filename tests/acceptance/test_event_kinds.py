@@ -115,6 +115,11 @@ WAYS = {
         "COMMIT",
         "SET SESSION binlog_row_value_options = ''",
     ],
+    "as a statement": [
+        "SET SESSION binlog_format = 'STATEMENT'",
+        ROW + "('f1', 'order', 'f', 'e', '1', 0)",
+        "SET SESSION binlog_format = 'ROW'",
+    ],
     "out of the binlog": [
         "SET SESSION sql_log_bin = 0",
         ROW + "('b1', 'order', 'b', 'e', '1', 0)",
@@ -132,7 +137,7 @@ def test_in_whatever_way_a_row_comes_it_is_sent(world: World) -> None:
     for statements in WAYS.values():
         for statement in statements:
             world.execute(statement)
-    expected = ["m1", "m2", "q1", "q2", "r1", "d1", "i1", "p1", "p2", "n1", "n2", "j1", "b1", "x1", "x2"]
+    expected = ["m1", "m2", "q1", "q2", "r1", "d1", "i1", "p1", "p2", "n1", "n2", "j1", "f1", "b1", "x1", "x2"]
     world.wait_sent(*expected, "old-2")
     seen = {record.event_id: record for record in Judge(world).records()}
     assert set(seen) == {*old, *expected}
