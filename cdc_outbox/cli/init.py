@@ -19,6 +19,7 @@ class Comments(StrEnum):
 
 def init(
     ctx: typer.Context,
+    *,
     print_only: Annotated[
         bool, typer.Option("--print", help="Print the SQL and the grants, connect to nothing.")
     ] = False,
