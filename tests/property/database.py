@@ -1,0 +1,473 @@
+"""A MySQL server in memory: rows, row locks, transactions, named locks, the checkpoint table and a binlog.
+
+It answers the statements that are not about an outbox table; those are in table.py. Both are held to a real server by
+test_database.py. Reads see what is committed (READ COMMITTED), writes wait for row locks up to LOCK_WAIT seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pymysql.err import OperationalError
+
+from cdc_outbox.gtid import GtidRange, GtidSet
+from cdc_outbox.model import TableName
+from cdc_outbox.mysql.outbox_table import Row as Name
+from cdc_outbox.mysql.queries import query
+from cdc_outbox.mysql.session import LOCK_WAIT, LOCK_WAIT_TIMEOUT
+from tests.property.scheduler import Process, Scheduler
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+TABLE = TableName("shop", "outbox_event")
+KIND = "order"
+PAYLOAD = b"{}"
+CHECKPOINT = "the checkpoint row"
+LOST_CONNECTION = 2013
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the outbox table; times in whole seconds, as DATETIME has them."""
+
+    id: int
+    event_id: str
+    aggregate_id: str
+    status: int = 0
+    retry_count: int = 0
+    max_retries: int = 3
+    next_retry_at: int | None = None
+    updated_at: int = 0
+
+    @property
+    def dead(self) -> bool:
+        return self.status == 3 and self.next_retry_at is None
+
+    @property
+    def settled(self) -> bool:
+        return self.status == 2 or self.dead
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The columns of cdc_outbox_checkpoint, in the order of `checkpoint_read`."""
+
+    epoch: int = 0
+    owner: str = ""
+    server_uuid: str = SERVER
+    binlog_file: str | None = None
+    binlog_pos: int | None = None
+    gtid_set: str | None = None
+    state: str | None = None
+    last_error: str | None = None
+    schema_version: int = 1
+    updated_at: float = 0.0
+
+
+@dataclass
+class Entry:
+    """One commit in the binlog: what it inserted, or other tables' traffic in bytes."""
+
+    file: int
+    rows: Sequence[Row] = ()
+    traffic: int = 0
+    rotated: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit did to a row."""
+
+    before: Row
+    after: Row
+
+
+class Database:
+    """The server. gtids: gtid_mode=ON."""
+
+    def __init__(self, scheduler: Scheduler, *, gtids: bool) -> None:
+        self.scheduler = scheduler
+        self.gtids = gtids
+        self.rows: dict[int, Row] = {}
+        self.unseen: dict[int, list[Row]] = {}
+        """In the binlog and not yet visible, by the number of their entry: the time between sync and commit."""
+        self.locked: set[int] = set()
+        """Rows that an application's transaction has locked."""
+        self.locks: dict[object, Session] = {}
+        self.named: dict[str, Session] = {}
+        self.checkpoint: Checkpoint | None = None
+        self.binlog: list[Entry] = []
+        self.purged = 0
+        self.file = 1
+        self.away = False
+        self.read_only = False
+        self.sessions: list[Session] = []
+        self.started_at = scheduler.now
+        self.statements = 0
+        self.on_commit: Callable[[Session, Sequence[Change], bool], None] = lambda session, changes, position: None
+        """Told of every commit: (session, rows changed, the position was written)."""
+        self.on_count: Callable[[Sequence[Name], Sequence[Name]], None] = lambda asked, matched: None
+        """Told of every status change: (rows named, rows that were as expected)."""
+
+    @property
+    def now(self) -> int:
+        return int(self.scheduler.now)
+
+    # -- applications and people -----------------------------------------------------------------------------
+
+    def insert(self, rows: Iterable[Row], *, shown: bool = True, visible: bool = True) -> None:
+        """One commit. shown: the binlog has its rows; visible: a SELECT shows them at once, unless an earlier commit
+        is not visible yet: they become so in the order of the binlog (binlog_order_commits)."""
+        inserted = [replace(row, updated_at=self.now) for row in rows]
+        if shown:
+            self.binlog.append(Entry(self.file, inserted))
+        if not shown or (visible and not self.unseen):
+            self.rows.update({row.id: row for row in inserted})
+        else:
+            self.unseen[len(self.binlog)] = inserted
+
+    def become_visible(self) -> None:
+        """The oldest commit that is not visible yet becomes so."""
+        for number in sorted(self.unseen)[:1]:
+            self.rows.update({row.id: row for row in self.unseen.pop(number)})
+
+    def traffic(self, size: int) -> None:
+        """A commit to other tables."""
+        self.binlog.append(Entry(self.file, traffic=size))
+
+    def free(self, id: int) -> bool:
+        """Nobody has the row locked."""
+        return id in self.rows and self.holder(id) is None
+
+    def holder(self, key: object) -> object:
+        if key in self.locked or any(row.id == key for rows in self.unseen.values() for row in rows):
+            return "the application"
+        return self.locks.get(key)
+
+    # -- the server's own life -------------------------------------------------------------------------------
+
+    def connect(self, process: Process | None, lifetime: float) -> Session:
+        if self.away:
+            raise OperationalError(2003, "Can't connect to MySQL server")
+        session = Session(self, process, lifetime, len(self.sessions) + 1)
+        self.sessions.append(session)
+        return session
+
+    def end_silent_sessions(self) -> None:
+        """wait_timeout: a session that nobody speaks in is ended, and its locks with it."""
+        for session in self.sessions:
+            if self.scheduler.now - session.busy_until > session.lifetime:
+                session.end()
+
+    def end_sessions(self, process: Process | None = None) -> None:
+        """The server restarts, or a process is gone and its connections with it."""
+        for session in self.sessions:
+            if process is None or session.process is process:
+                session.end()
+
+    def purge(self) -> None:
+        """FLUSH BINARY LOGS and PURGE everything before."""
+        self.file += 1
+        self.purged = len(self.binlog)
+        self.binlog.append(Entry(self.file, rotated=True))
+
+    def offset(self, number: int) -> int:
+        """Of the end of the first `number` entries; offsets go on over files, which compares the same."""
+        return 4 + 10 * number
+
+    def place(self, number: int) -> tuple[str, int]:
+        file = self.binlog[number - 1].file if number else 1
+        return f"binlog.{file:06d}", self.offset(number)
+
+    def gtid_ranges(self, number: int) -> list[GtidRange]:
+        return [] if self.binlog[number - 1].rotated else [GtidRange(SERVER, number, number)]
+
+    def executed(self) -> GtidSet:
+        numbers = [n for n in range(1, len(self.binlog) + 1) if n not in self.unseen]
+        return GtidSet(one for number in numbers for one in self.gtid_ranges(number))
+
+
+@dataclass
+class Session:
+    """One connection; stands for cdc_outbox.mysql.session.Session."""
+
+    database: Database
+    process: Process | None
+    lifetime: float
+    thread_id: int
+    ended: bool = False
+    closed: bool = False
+    writes: dict[int, Row] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    """What the open transaction makes of the checkpoint row, None: nothing."""
+    moves_position: bool = False
+    in_transaction: bool = False
+    fence: tuple[int, str] | None = None
+    """(epoch, owner) that the open transaction was begun with."""
+
+    def __post_init__(self) -> None:
+        self.busy_until = self.database.scheduler.now
+
+    # -- what the relay calls --------------------------------------------------------------------------------
+
+    def query(self, sql: str, args: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self.statement():
+            return self._answer(sql, args)[0]
+
+    def row(self, sql: str, args: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        rows = self.query(sql, args)
+        return rows[0] if rows else None
+
+    def execute(self, sql: str, args: Sequence[object] = ()) -> int:
+        with self.statement():
+            return self._answer(sql, args)[1]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self.statement():
+            self.in_transaction = True
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self._commit()
+
+    def ping(self) -> None:
+        self.query("SELECT 1")
+
+    def interrupt(self) -> None:
+        self.end()
+
+    def close(self) -> None:
+        self.closed = True
+        self.end()
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def statement(self) -> Iterator[None]:
+        """Around every statement: others go first, and outside a transaction it commits by itself."""
+        scheduler = self.database.scheduler
+        scheduler.give_way()
+        self._check()
+        self.database.statements += 1
+        self.busy_until = scheduler.now
+        try:
+            yield
+        except BaseException:
+            if not self.in_transaction:
+                self.rollback()
+            raise
+        if not self.in_transaction:
+            self._apply()
+
+    def _check(self) -> None:
+        if self.ended:
+            raise OperationalError(LOST_CONNECTION, "Lost connection to MySQL server during query")
+
+    def lock(self, keys: Iterable[object], *, skip: bool = False, share: bool = False) -> set[object]:
+        """Lock them in order, waiting for others; gives those that are ours. share: only wait for others' locks."""
+        ours: set[object] = set()
+        for key in sorted(keys, key=str):
+            if not self._is_free(key):
+                if skip:
+                    continue
+                self._wait(lambda key=key: self._is_free(key), LOCK_WAIT)
+                if not self._is_free(key):
+                    raise OperationalError(LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction")
+            if not share:
+                self.database.locks[key] = self
+            ours.add(key)
+        return ours
+
+    def _is_free(self, key: object) -> bool:
+        return self.database.holder(key) in (None, self)
+
+    def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        self.busy_until = self.database.scheduler.now + seconds
+        self.database.scheduler.wait(lambda: self.ended or ready(), seconds)
+        self._check()
+
+    def view(self) -> dict[int, Row]:
+        """The rows as this session sees them."""
+        return {**self.database.rows, **self.writes}
+
+    def unlock(self) -> None:
+        for key in [key for key, holder in self.database.locks.items() if holder is self]:
+            del self.database.locks[key]
+
+    def end(self) -> None:
+        """The server's side of the connection is gone."""
+        self.ended = True
+        self.rollback()
+        for name in [name for name, holder in self.database.named.items() if holder is self]:
+            del self.database.named[name]
+        self.database.sessions = [one for one in self.database.sessions if one is not self]
+
+    def rollback(self) -> None:
+        self.writes = {}
+        self.checkpoint = None
+        self.moves_position = False
+        self.in_transaction = False
+        self.fence = None
+        self.unlock()
+
+    def _commit(self) -> None:
+        self.database.scheduler.give_way()
+        self._check()
+        self.busy_until = self.database.scheduler.now
+        fault = getattr(self.process, "commit_fault", None) if self.writes else None
+        if fault is None:
+            self._apply()
+            return
+        self.process.commit_fault = None  # type: ignore[union-attr]
+        if fault == "answer lost":
+            self._apply()
+        self.end()
+        self._check()
+
+    def _apply(self) -> None:
+        database = self.database
+        changes = [Change(database.rows[id], row) for id, row in self.writes.items() if id in database.rows]
+        if changes or self.checkpoint is not None:
+            database.on_commit(self, changes, self.moves_position)
+            database.rows.update({change.after.id: change.after for change in changes})
+            if self.checkpoint is not None:
+                database.checkpoint = replace(self.checkpoint, updated_at=database.scheduler.now)
+            database.binlog.append(Entry(database.file))
+        self.rollback()
+
+    # -- the statements that are not about an outbox table ---------------------------------------------------
+
+    def _answer(self, sql: str, args: Sequence[object]) -> tuple[list[tuple[Any, ...]], int]:
+        """(rows, matched rows)."""
+        named = _NAMED.get(sql)
+        if named is not None:
+            return getattr(self, f"_{named}")(*args)  # type: ignore[no-any-return]
+        if sql == "ROLLBACK":
+            self.rollback()
+            self.in_transaction = True  # what follows, up to the end of the block, is in no transaction that matters
+            return [], 0
+        if sql.startswith("KILL "):
+            for session in [one for one in self.database.sessions if one.thread_id == int(sql.split()[1])]:
+                session.end()
+            return [], 0
+        rows = self._server_facts(sql)
+        return rows, len(rows)
+
+    def _server_facts(self, sql: str) -> list[tuple[Any, ...]]:
+        database = self.database
+        owned = ",".join(f"{SERVER}:{number}#9" for number in database.unseen)
+        purged = GtidSet(one for n in range(1, database.purged + 1) for one in database.gtid_ranges(n))
+        facts: dict[str, object] = {
+            "@@global.gtid_owned": owned,
+            "@@global.gtid_executed": database.executed(),
+            "@@global.gtid_purged": purged,
+            "1": 1,
+        }
+        if sql.startswith("SELECT "):
+            return [tuple(str(facts[name]) for name in sql.removeprefix("SELECT ").split(", "))]
+        variables = {
+            "gtid_mode": "ON" if database.gtids else "OFF",
+            "gtid_purged": str(purged),
+            "binlog_expire_logs_seconds": "86400",
+            "Uptime": str(int(database.scheduler.now - database.started_at)),
+        }
+        asked = re.fullmatch(r"SHOW GLOBAL (?:VARIABLES|STATUS) LIKE '(\w+)'", sql)
+        if asked is not None:
+            return [(asked[1], variables[asked[1]])]
+        end = (f"binlog.{database.file:06d}", database.offset(len(database.binlog)))
+        assert sql in ("SHOW BINARY LOG STATUS", "SHOW BINARY LOGS"), f"the simulated server knows no {sql}"
+        return [end]
+
+    def _lock_try(self, name: str, seconds: float) -> tuple[list[tuple[Any, ...]], int]:
+        named = self.database.named
+        self._wait(lambda: named.get(name, self) is self, seconds)
+        return [(int(named.setdefault(name, self) is self),)], 1
+
+    def _lock_holder(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        holder = self.database.named.get(name)
+        return [(None if holder is None else holder.thread_id,)], 1
+
+    def _leader_ping(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        return [(int(self.database.named.get(name) is self), SERVER, int(self.database.read_only))], 1
+
+    def _checkpoint_create(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        if self.database.checkpoint is None:
+            self.checkpoint = Checkpoint()
+        return [], 1
+
+    def _checkpoint_read(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        found = self.database.checkpoint
+        return ([] if found is None else [tuple(vars(found).values())]), 1
+
+    def _epoch_raise(self, owner: str, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        return self._update(
+            lambda row: replace(
+                row, epoch=row.epoch + 1, owner=owner, state="reset" if row.state == "reset" else "recovering"
+            )
+        )
+
+    def _fence(self, name: str, epoch: int, owner: str) -> tuple[list[tuple[Any, ...]], int]:
+        self.fence = (epoch, owner)
+        self.lock([CHECKPOINT])
+        found = self.checkpoint or self.database.checkpoint
+        return ([(1,)] if found is not None and (found.epoch, found.owner) == self.fence else []), 1
+
+    def _fence_and_position(self, *args: Any) -> tuple[list[tuple[Any, ...]], int]:
+        file, offset, gtids, _, epoch, owner = args
+        self.fence = (epoch, owner)
+        self.moves_position = True
+        return self._update(
+            lambda row: replace(row, binlog_file=file, binlog_pos=offset, gtid_set=gtids), (epoch, owner)
+        )
+
+    def _checkpoint_state(
+        self, state: str, error: str | None, name: str, epoch: int, owner: str
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        return self._update(lambda row: replace(row, state=state, last_error=error), (epoch, owner))
+
+    def _state_of_the_lock_holder(self, state: str, error: str, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        return self._update(
+            lambda row: replace(row, state=row.state if row.state == "reset" else state, last_error=error)
+        )
+
+    def _position_set(
+        self, name: str, file: str | None, offset: int | None, gtids: str | None, state: str
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        before = self.database.checkpoint or Checkpoint()
+        self.lock([CHECKPOINT])
+        self.checkpoint = Checkpoint(before.epoch + 1, "", SERVER, file, offset, gtids, state, before.last_error)
+        return [], 1
+
+    def _update(
+        self, change: Callable[[Checkpoint], Checkpoint], expected: tuple[int, str] | None = None
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        self.lock([CHECKPOINT])
+        found = self.checkpoint or self.database.checkpoint
+        if found is None or (expected is not None and (found.epoch, found.owner) != expected):
+            return [], 0
+        self.checkpoint = change(found)
+        return [], 1
+
+
+_NAMED = {
+    query(name): name
+    for name in (
+        "lock_try",
+        "lock_holder",
+        "leader_ping",
+        "checkpoint_create",
+        "checkpoint_read",
+        "epoch_raise",
+        "fence",
+        "fence_and_position",
+        "checkpoint_state",
+        "state_of_the_lock_holder",
+        "position_set",
+    )
+}

@@ -1,0 +1,328 @@
+"""The real relay, all of it from Supervisor down, on a simulated server, broker, clock and threads.
+
+Replaced are: the MySQL session and the SQL of one table, the binlog connection, the Kafka client, `time`, `threading`
+and `queue`. Everything that decides is the relay's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from cdc_outbox.config import Settings
+from cdc_outbox.errors import BinlogLost, CdcOutboxError, Hold
+from cdc_outbox.gtid import GtidSet
+from cdc_outbox.kafka.publisher import OnDeliveries
+from cdc_outbox.model import Event, Position, TableName, Transaction
+from cdc_outbox.mysql import leadership
+from cdc_outbox.relay import budget, incarnation, intake, pipeline, poller, settler, supervisor, worker
+from tests.property.broker import DEAD_LETTERS, Broker, MemoryPublisher
+from tests.property.database import KIND, PAYLOAD, TABLE, Database, Row, Session
+from tests.property.judge import Judge
+from tests.property.scheduler import (
+    Process,
+    Scheduler,
+    SimulatedQueues,
+    SimulatedThreading,
+    SimulatedTime,
+    Task,
+)
+from tests.property.table import MemoryTable
+
+CHUNK = 3
+"""Rows from which on a transaction comes in two parts."""
+
+
+SHORTER: dict[tuple[Any, str], float] = {
+    (poller, "SWEEP_INTERVAL"): 1.0,
+    (poller, "PAGE"): 4,
+    (poller, "FEW"): 3,
+    (pipeline, "MESSAGES"): 5,
+    (settler, "SLOW"): 0.3,
+    (settler, "CHECKPOINT_SECONDS"): 5.0,
+}
+"""Limits of the relay that a short history would never meet."""
+
+INSTANT = 0.0005
+"""Seconds that a round takes in which something moved."""
+
+
+class ProcessExited(BaseException):
+    """os._exit."""
+
+
+class Relay(Process):
+    """One relay process."""
+
+    commit_fault: str | None = None
+    """What happens to its next commit: "lost", or "answer lost"."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(name)
+        self.world = world
+        self.exit: str | None = None
+        self.supervisor = _Supervisor(world.settings, world.judge)
+        self.publisher: MemoryPublisher | None = None
+        world.scheduler.spawn(self, f"{name} main", self._main)
+
+    def _main(self) -> None:
+        try:
+            self.supervisor.relay()
+            self.exit = "stopped"
+        except (CdcOutboxError, ProcessExited) as error:
+            self.exit = repr(error)
+
+    @property
+    def ended(self) -> bool:
+        return self.dead or self.exit is not None
+
+    def request_stop(self) -> None:
+        """SIGTERM."""
+        self.supervisor.stop()
+
+
+class _Supervisor(supervisor.Supervisor):
+    """Without what only a real process has: signals, the preflight, the HTTP listener."""
+
+    def __init__(self, settings: Settings, judge: Judge) -> None:
+        super().__init__(settings)
+        self._judge_of_promises = judge
+        self._alerts = _Alerts(judge)  # type: ignore[assignment]
+
+    def relay(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._attempt(self._lead)
+        finally:
+            self._leadership.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    @property
+    def lease_left(self) -> float:
+        return self._leadership.lease.left
+
+    def _bug(self, error: Exception) -> None:
+        self._judge_of_promises.bug(error)
+        super()._bug(error)
+
+
+class _Alerts:
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def alert(self, kind: str, message: str, topic: str | None = None, **fields: object) -> None:
+        self._judge.alerts.add(kind)
+
+    def flush(self, *, everything: bool = False) -> None: ...
+
+
+class _Reader:
+    """Stands for BinlogReader: gives what lies behind `start`, a few transactions at a time."""
+
+    def __init__(
+        self,
+        world: World,
+        connect: Callable[[], object],
+        tables: Sequence[TableName],
+        start: Position,
+        sink: Callable[[list[Transaction]], None],
+        **options: object,
+    ) -> None:
+        self._world = world
+        self._start = start
+        self._sink = sink
+        self._stopped = False
+
+    def run(self) -> None:
+        database = self._world.database
+        gtids = self._start.gtid_set
+        number = 0 if gtids is not None else (self._start.offset - database.offset(0)) // 10
+        while not self._stopped:
+            self._world.scheduler.wait(lambda number=number: self._stopped or len(database.binlog) > number, 1.0)
+            if database.away:
+                raise Hold("MySQL is away", reason="mysql")
+            read: list[Transaction] = []
+            while len(database.binlog) > number and len(read) < self._world.read_at_once:
+                number += 1
+                ranges = database.gtid_ranges(number)
+                if gtids is not None and GtidSet(ranges).issubset(gtids) and (ranges or number <= database.purged):
+                    continue
+                if number <= database.purged:
+                    raise BinlogLost("the binlog was purged")
+                read.extend(self._transactions(number))
+            if read and not self._stopped:
+                self._sink(read)
+
+    def _transactions(self, number: int) -> Iterator[Transaction]:
+        database = self._world.database
+        entry = database.binlog[number - 1]
+        events = [_event(row) for row in entry.rows]
+        if len(events) > CHUNK:
+            for event in events[:CHUNK]:
+                event.incomplete, event.payload = True, None
+            yield Transaction(events[:CHUNK], None)
+            events = events[CHUNK:]
+        yield Transaction(
+            events,
+            database.place(number),
+            gtids=database.gtid_ranges(number),
+            traffic=entry.traffic,
+            rotated=entry.rotated,
+        )
+
+    def request_stop(self) -> None:
+        self._stopped = True
+
+    def close_dump(self) -> None: ...
+
+
+def _event(row: Row) -> Event:
+    """What a row event shows: the row as it was inserted."""
+    return Event(
+        TABLE,
+        row.id,
+        row.event_id,
+        KIND,
+        row.aggregate_id,
+        "OrderPlaced",
+        PAYLOAD,
+        status=row.status,
+        max_retries=row.max_retries,
+        parked=row.next_retry_at is not None,
+        committed_at=1,
+    )
+
+
+class World:
+    """Everything one simulation needs; to be used inside `running`."""
+
+    def __init__(
+        self,
+        *,
+        claim: str = "leader",
+        ordering: str = "aggregate",
+        gtids: bool = True,
+        max_in_flight: int = 40,
+        batch: int = 5,
+        read_at_once: int = 3,
+    ) -> None:
+        self.scheduler = Scheduler()
+        self.judge = Judge()
+        self.database = Database(self.scheduler, gtids=gtids)
+        self.database.on_commit = self.judge.on_commit
+        self.database.on_count = self.judge.on_count
+        self.judge.database = self.database
+        self.broker = Broker(self.judge)
+        self.read_at_once = read_at_once
+        self.relays: list[Relay] = []
+        self.steps = 0
+        self.settings = Settings.model_validate(
+            {
+                "name": "simulated",
+                "mysql": {"user": "u", "password": "p", "database": TABLE.database},
+                "outbox": {"claim": claim, "ordering": ordering, "sending_timeout": 6.0},
+                "kafka": {"bootstrap_servers": "nowhere:1", "dead_letter_topic": DEAD_LETTERS},
+                "retry": {"waits": [1.0, 3.0], "poll_interval": 0.2, "jitter": 0.0},
+                "leadership_timeout": 4.0,
+                "limits": {"max_in_flight": max_in_flight, "batch": batch, "shutdown_timeout": 5.0},
+                "http": None,
+            }
+        )
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[World]:
+        """Put the simulated parts in the place of the real ones."""
+        real_lease = leadership.Lease
+        time, threading = SimulatedTime(self.scheduler), SimulatedThreading(self.scheduler)
+        places: list[tuple[Any, str, Any]] = [
+            *((module, "time", time) for module in (poller, pipeline, settler, intake, incarnation, supervisor)),
+            *((module, "threading", threading) for module in (worker, settler, budget, supervisor)),
+            (pipeline, "queue", SimulatedQueues(self.scheduler)),
+            (supervisor, "boottime", time.monotonic),
+            (leadership, "boottime", time.monotonic),
+            (supervisor, "os", SimpleNamespace(_exit=self._exit)),
+            (leadership, "Session", self._session),
+            (leadership, "Lease", lambda: real_lease(time.monotonic)),
+            (incarnation, "Session", self._session),
+            (incarnation, "OutboxTable", MemoryTable),
+            (incarnation, "column_names", lambda session, name: []),
+            (incarnation, "make_publisher", self._publisher),
+            *((module, name, value) for (module, name), value in SHORTER.items()),
+            (incarnation, "BinlogReader", lambda *args, **options: _Reader(self, *args, **options)),
+        ]
+        with contextlib.ExitStack() as stack:
+            for module, name, stand_in in places:
+                stack.enter_context(patch.object(module, name, stand_in))
+            logging.disable(logging.CRITICAL)
+            stack.callback(logging.disable, logging.NOTSET)
+            try:
+                yield self
+            finally:
+                for relay in self.relays:
+                    self.scheduler.kill(relay)
+
+    def _exit(self, code: int) -> None:
+        raise ProcessExited(f"exit code {code}")
+
+    def _current(self) -> Relay:
+        task = self.scheduler.current
+        assert task is not None and isinstance(task.process, Relay)
+        return task.process
+
+    def _session(self, settings: object, *, lifetime: float, read_timeout: float | None = None) -> Session:
+        self.scheduler.give_way()
+        return self.database.connect(self._current(), lifetime)
+
+    def _publisher(self, settings: object, deliver: OnDeliveries) -> MemoryPublisher:
+        self.scheduler.give_way()
+        if self.broker.away:
+            raise Hold("no broker answers", reason="kafka")
+        relay = self._current()
+        relay.publisher = MemoryPublisher(self.broker, relay, lambda: relay.supervisor.lease_left, deliver)
+        return relay.publisher
+
+    # -- what a test moves -----------------------------------------------------------------------------------
+
+    def start(self) -> Relay:
+        relay = Relay(self, f"relay {len(self.relays) + 1}")
+        self.relays.append(relay)
+        return relay
+
+    def alive(self) -> list[Relay]:
+        return [relay for relay in self.relays if not relay.ended]
+
+    def kill(self, relay: Relay) -> None:
+        """kill -9: the server notices at once that its connections are gone."""
+        self.scheduler.kill(relay)
+        self.database.end_sessions(relay)
+
+    def step(self, task: Task) -> None:
+        self.steps += 1
+        self.scheduler.step(task)
+        for relay in self.relays:
+            if relay.exit is not None and not relay.dead:
+                self.kill(relay)
+
+    def advance(self, seconds: float) -> None:
+        self.scheduler.now += seconds
+        self.database.end_silent_sessions()
+
+    def round(self) -> None:
+        """Everything that can move does, once, in hardly any time; if nothing can, time goes on until it can."""
+        runnable = self.scheduler.runnable()
+        for task in runnable:
+            if task.runnable(self.scheduler.now):
+                self.step(task)
+        at_work = bool(runnable or self.broker.wire or self.broker.answers)
+        self.broker.land(1000)
+        self.broker.answer(1000)
+        # A tenth at most: what ends silent sessions must be looked at in between.
+        wait = self.scheduler.next_deadline() - self.scheduler.now
+        self.advance(INSTANT if at_work else min(0.1, max(INSTANT, wait)))
