@@ -14,7 +14,7 @@ from cdc_outbox.config_yaml import parse_value
 
 ENV_PREFIX = "CDC_OUTBOX_"
 ENV_CONFIG = "CDC_OUTBOX_CONFIG"
-_NOT_SETTINGS = frozenset({ENV_CONFIG, "CDC_OUTBOX_PURE"})
+_NOT_SETTINGS = frozenset({ENV_CONFIG, "CDC_OUTBOX_PURE", "CDC_OUTBOX_KILL_POINT"})
 _TEST_PREFIX = "CDC_OUTBOX_TEST_"
 
 # Kubernetes puts such names into every pod for a Service called cdc-outbox or cdc-outbox-something.

@@ -42,6 +42,7 @@ from cdc_outbox.relay.settler import Settler
 from cdc_outbox.relay.topic_holds import TopicHolds
 from cdc_outbox.relay.turns import Turns
 from cdc_outbox.relay.worker import Worker
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
@@ -138,6 +139,7 @@ class Incarnation:
         session = self._session()
         tables = self._tables(session)
         fence, blocked = self._recover(session, tables, binlog_lost=binlog_lost)
+        kill_point("recovered")
         self._fence = fence
         self._build(session, fence, tables)
         self.ledger.block(blocked)
@@ -169,6 +171,7 @@ class Incarnation:
         """Raise the epoch on the lock's session; then, fenced, free the rows at 1 and read what is blocked."""
         settings = self._settings
         fence = raise_epoch(self._leadership.session, settings.name, secrets.token_hex(16))
+        kill_point("epoch-raised")
         with session.transaction():
             fence.check(session)
             if settings.outbox.claim == "leader":
@@ -306,6 +309,7 @@ class Incarnation:
 
     def _begin_reading_after(self, swept: Position) -> None:
         """The sweep is over, on the poller's thread: rows that it handed over lie before `swept`."""
+        kill_point("swept-everything")
         self._intake.check_again_until(swept)
         log_event(
             logger,

@@ -15,6 +15,7 @@ from cdc_outbox.mysql.checkpoint import Fence
 from cdc_outbox.mysql.outbox_table import Lock, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Lease
@@ -119,9 +120,11 @@ class Intake:
         with session.transaction():
             self._fence.check(session)
             matched = sum(self._tables[table].mark_sending(session, _rows(part)) for table, part in by_table.items())
+            kill_point("claim-not-committed")
             if matched != len(envelopes):
                 session.execute("ROLLBACK")
                 return False
+        kill_point("claimed")
         for envelope in envelopes:
             envelope.sending = True
         return True

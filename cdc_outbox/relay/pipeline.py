@@ -21,6 +21,7 @@ from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.kafka.publisher import Delivery, Publisher, Record
@@ -142,10 +143,12 @@ class Pipeline(Worker):
                 # A dump that is not read pins the primary's binlog files; the reader opens another one later.
                 self.close_dump()
                 self._budget.take(events, size)
+            kill_point("read")
         self._inbox.put(Read(transactions))
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """The Kafka client's report; called on its thread."""
+        kill_point("delivered")
         self._inbox.put(Delivered(deliveries))
 
     def submit(self, message: Queued | Freed) -> None:
@@ -198,6 +201,7 @@ class Pipeline(Worker):
     def _serve(self, found: Queued | Freed) -> None:
         match found:
             case Queued(envelopes):
+                kill_point("queued-taken")
                 self._publish(envelopes)
             case Freed(number, aggregates):
                 for aggregate in aggregates:
@@ -223,6 +227,7 @@ class Pipeline(Worker):
             if len(envelopes) < len(read):
                 self._give_back_doubles(read, envelopes)
             if envelopes or self._intake.catching_up:
+                kill_point("admitted")
                 go, dropped = self._intake.sift(envelopes)
                 self._skip(dropped)
                 self._dispatch(go)
@@ -266,6 +271,7 @@ class Pipeline(Worker):
 
     def _hand(self, envelopes: list[Envelope]) -> None:
         if envelopes:
+            kill_point("sent")
             self._ledger.hand(envelopes, time.monotonic())
             self._brake.spend(len(envelopes))
 
@@ -392,6 +398,7 @@ class Pipeline(Worker):
                 self._refuse(envelope, refusal)
         self._observe(acknowledged)
         self._ledger.acknowledge(acknowledged)
+        kill_point("acknowledged")
         if refused:
             self._send_again(refused)
         if self._turns is not None:
@@ -459,6 +466,7 @@ class Pipeline(Worker):
             self._bury(envelope, error)
         else:
             self._ledger.refuse(envelope, error, wait)
+            kill_point("refused")
             self._alerts.alert(
                 "event_failed",
                 f"event {event.event_id} of {event.table} was refused ({error.name}); next try in {wait} s",
@@ -490,6 +498,7 @@ class Pipeline(Worker):
             return
         self._lease.check()
         self._publisher.send(letter)
+        kill_point("letter-sent")
 
     def _dead_letter(
         self, envelope: Envelope, error: RecordRefused, max_bytes: int

@@ -22,6 +22,7 @@ from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
 from cdc_outbox.relay.pipeline import Freed, Queued
 from cdc_outbox.relay.worker import Worker
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.mysql.leadership import Lease
@@ -204,7 +205,9 @@ class Poller(Worker):
                 rows = _rows(queued)
                 if rows and table.claim_due(self._session, rows) != len(rows):
                     raise AssertionError("locked rows changed under us")
+                kill_point("due-not-committed")
             if queued:
+                kill_point("due-claimed")
                 self._hand_on(table, queued)
                 return True
             if not due:
@@ -301,6 +304,7 @@ class Poller(Worker):
         self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
         free = [a for a in quiet if a not in later and a not in stuck]
         if free:
+            kill_point("freed")
             self._submit(Freed(number, free))
         return bool(blocked)
 
@@ -412,6 +416,8 @@ class Poller(Worker):
             if waiting:
                 self._ledger.block({event.aggregate for event in waiting})
                 table.park(self._session, [(event.id, event.event_id) for event in waiting])
+            kill_point("missed-not-committed")
+        kill_point("missed-claimed")
         self._hand_on(table, queued)
         return candidates[-1].event.id if candidates else None
 

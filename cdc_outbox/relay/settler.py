@@ -21,6 +21,7 @@ from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.mysql.checkpoint import Fence
@@ -173,7 +174,9 @@ class Settler(Worker):
                         self._fence.advance(self._session, progress.position)
                     else:
                         self._fence.check(self._session)
+                    kill_point("position-not-committed")
                     self._apply(batch, slow)
+                    kill_point("outcomes-not-committed")
                 break
             except MySQLError as error:
                 if error_code(error) == LOCK_WAIT_TIMEOUT:
@@ -182,6 +185,7 @@ class Settler(Worker):
                     return
                 if error_code(error) != DEADLOCK or attempt == DEADLOCK_TRIES - 1:
                     raise
+        kill_point("outcomes-committed")
         if reading and self._position_file is not None:
             self._keep_in_file(self._position_file, progress.position)
         self._ledger.settle(batch, progress)

@@ -48,6 +48,7 @@ from cdc_outbox.relay.backoff import Backoff
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.incarnation import Incarnation
 from cdc_outbox.relay.suspects import Suspects
+from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
@@ -320,6 +321,7 @@ class Supervisor:
         self._state = "standby"
         held = self._leadership.acquire(self._stopping, self._on_standby)
         if held:
+            kill_point("lock-taken")
             self._flowing(but="kafka")
         return held
 
@@ -382,6 +384,7 @@ class Supervisor:
         if now - self._pinged_at >= self._settings.leadership_timeout / 3:
             self._pinged_at = now
             self._leadership.ping()
+            kill_point("confirmed")
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,10 +194,14 @@ class World:
         *,
         wait_for: str | None = "leader",
         program: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
         **sections: Any,
     ) -> RelayProcess:
-        """Start a relay as a user would, or by a program of the test's; wait_for: the log event to wait for."""
-        relay = RelayProcess(config or self.config(**sections), program)
+        """Start a relay as a user would, or by a program of the test's.
+
+        wait_for: the log event to wait for. environ: more of its environment.
+        """
+        relay = RelayProcess(config or self.config(**sections), program, **(environ or {}))
         self._relays.append(relay)
         if wait_for is not None:
             relay.wait_for(wait_for)
