@@ -40,8 +40,8 @@ class Broker:
         self.away = False
         self.refused: dict[str, int] = {}
         """Attempts that are refused before sending, by event_id."""
-        self.refused_late: set[str] = set()
-        """Events that are refused once after all checks."""
+        self.refused_late: dict[str, int] = {}
+        """Attempts that are refused after all checks; the first is the whole batch's, a second is the record's own."""
         self.wire: list[OnTheWire] = []
         self.answers: list[tuple[MemoryPublisher, Delivery]] = []
 
@@ -52,9 +52,10 @@ class Broker:
         chosen = [one for one in self.wire if key is None or one.record.key == key][:count]
         for one in chosen:
             self.wire.remove(one)
-            if event_of(one.record) in self.refused_late and one.record.topic != DEAD_LETTERS:
-                self.refused_late.discard(event_of(one.record))
-                self.judge.refused(event_of(one.record), late=True)
+            event_id = event_of(one.record)
+            if self.refused_late.get(event_id) and one.record.topic != DEAD_LETTERS:
+                self.refused_late[event_id] -= 1
+                self.judge.refused(event_id, late=True)
                 self.answers.append((one.publisher, Delivery(one.record.token, RecordRefused("INVALID_RECORD"))))
             else:
                 self.judge.landed(one.record)

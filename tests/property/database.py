@@ -63,6 +63,7 @@ class Checkpoint:
     gtid_set: str | None = None
     state: str | None = None
     last_error: str | None = None
+    paused: bool = False
     schema_version: int = 1
     updated_at: float = 0.0
 
@@ -405,6 +406,15 @@ class Session:
         found = self.database.checkpoint
         return ([] if found is None else [tuple(vars(found).values())]), 1
 
+    def _is_paused(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        found = self.database.checkpoint
+        return ([] if found is None else [(found.paused,)]), 1
+
+    def _pause(self, name: str, paused: int) -> tuple[list[tuple[Any, ...]], int]:
+        self.lock([CHECKPOINT])
+        self.checkpoint = replace(self.database.checkpoint or Checkpoint(), paused=bool(paused))
+        return [], 1
+
     def _epoch_raise(self, owner: str, name: str) -> tuple[list[tuple[Any, ...]], int]:
         return self._update(
             lambda row: replace(
@@ -441,7 +451,9 @@ class Session:
     ) -> tuple[list[tuple[Any, ...]], int]:
         before = self.database.checkpoint or Checkpoint()
         self.lock([CHECKPOINT])
-        self.checkpoint = Checkpoint(before.epoch + 1, "", SERVER, file, offset, gtids, state, before.last_error)
+        self.checkpoint = Checkpoint(
+            before.epoch + 1, "", SERVER, file, offset, gtids, state, before.last_error, before.paused
+        )
         return [], 1
 
     def _update(
@@ -456,6 +468,9 @@ class Session:
 
 
 _NAMED = {
+    "SELECT paused FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0": "is_paused",
+}
+_NAMED |= {
     query(name): name
     for name in (
         "lock_try",
@@ -469,5 +484,6 @@ _NAMED = {
         "checkpoint_state",
         "state_of_the_lock_holder",
         "position_set",
+        "pause",
     )
 }

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cdc_outbox.mysql.checkpoint import reset
+from cdc_outbox.mysql.checkpoint import reset, set_paused
 from tests.property.database import CHECKPOINT, Row
 from tests.property.simulation import Relay, World
 
@@ -47,6 +47,7 @@ TROUBLE = (
     "the_binlog_is_purged",
     "the_checkpoint_is_lost",
     "checkpoint_reset",
+    "pause",
     "broker_goes",
     "nobody_knows_what_landed",
     "refuse_after_all_checks",
@@ -89,6 +90,7 @@ class History:
         chance = random.Random(plan.seed)
         self.world = World(
             claim=chance.choice(("leader", "row")),
+            ordering=chance.choice(("aggregate", "aggregate", "strict")),
             gtids=chance.random() < 0.5,
             max_in_flight=chance.choice((2, 3, 8, 40)),
             batch=chance.choice((1, 2, 5, 50)),
@@ -302,6 +304,17 @@ class History:
             reset(session, self.world.settings, "now")  # type: ignore[arg-type]
             session.close()
 
+    def pause(self, chance: random.Random) -> None:
+        """Or resume."""
+        self._pause(chance.random() < 0.5)
+
+    def _pause(self, paused: bool) -> None:
+        database = self.world.database
+        if not database.away and database.holder(CHECKPOINT) is None:
+            session = database.connect(None, 60.0)
+            set_paused(session, self.world.settings.name, paused)  # type: ignore[arg-type]
+            session.close()
+
     # -- the broker -------------------------------------------------------------------------------------------
 
     def broker_goes(self, chance: random.Random) -> None:
@@ -314,7 +327,7 @@ class History:
 
     def refuse_after_all_checks(self, chance: random.Random) -> None:
         if self.ids:
-            self.world.broker.refused_late.add(f"e{chance.randint(1, self.ids + 2)}")
+            self.world.broker.refused_late[f"e{chance.randint(1, self.ids + 2)}"] = chance.choice((1, 2))
 
     # -- processes --------------------------------------------------------------------------------------------
 
@@ -356,6 +369,10 @@ class History:
         for relay in self.world.relays:
             relay.frozen = False
             relay.commit_fault = None
+        for session in list(database.sessions):
+            if database.holder(CHECKPOINT) is session:
+                session.end()
+        self._pause(False)
         self.world.start()
 
     def _settle(self) -> None:

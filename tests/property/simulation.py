@@ -108,6 +108,9 @@ class _Supervisor(supervisor.Supervisor):
     def lease_left(self) -> float:
         return self._leadership.lease.left
 
+    def _begin_a_new_process(self) -> None:
+        raise ProcessExited("a thread did not end in time")
+
     def _bug(self, error: Exception) -> None:
         self._judge_of_promises.bug(error)
         super()._bug(error)
@@ -247,7 +250,7 @@ class World:
             (pipeline, "queue", SimulatedQueues(self.scheduler)),
             (supervisor, "boottime", time.monotonic),
             (leadership, "boottime", time.monotonic),
-            (supervisor, "os", SimpleNamespace(_exit=self._exit)),
+            (supervisor, "os", SimpleNamespace(_exit=self._exit, environ={})),
             (leadership, "Session", self._session),
             (leadership, "Lease", lambda: real_lease(time.monotonic)),
             (incarnation, "Session", self._session),
@@ -280,7 +283,7 @@ class World:
         self.scheduler.give_way()
         return self.database.connect(self._current(), lifetime)
 
-    def _publisher(self, settings: object, deliver: OnDeliveries) -> MemoryPublisher:
+    def _publisher(self, settings: object, deliver: OnDeliveries, timeout: float = 0.0) -> MemoryPublisher:
         self.scheduler.give_way()
         if self.broker.away:
             raise Hold("no broker answers", reason="kafka")

@@ -19,6 +19,7 @@ class MemoryTable:
     """Stands for OutboxTable."""
 
     extra_columns: tuple[str, ...] = ()
+    has_last_error = False
 
     def __init__(self, name: TableName, *, extra_columns: Sequence[str] = (), has_last_error: bool = False) -> None:
         self.name = name
@@ -69,34 +70,49 @@ class MemoryTable:
         with session.statement():
             return {row.id: self.event(row) for row in self._read(session, ids, lock)}
 
-    def due(self, session: Session, limit: int, above: int, without: Collection[Aggregate]) -> list[Candidate]:
+    def due(
+        self,
+        session: Session,
+        limit: int,
+        above: int,
+        without: Collection[Aggregate],
+        *,
+        ordered: bool,
+        held: Collection[str],
+        waits: Sequence[float],
+    ) -> list[Candidate]:
         with session.statement():
             now = session.database.now
+            later = {self._aggregate(row): row.id for row in reversed(self._by_id(session)) if _later(row, now)}
             due = [
                 row.id
                 for row in self._by_id(session)
-                if row.id > above and _due(row, now) and self._aggregate(row) not in without
+                if row.id > above
+                and _due(row, now)
+                and self._aggregate(row) not in without
+                and (not ordered or row.id < later.get(self._aggregate(row), row.id + 1))
+                and (KIND not in held or _due(row, now - _whole_schedule(row, waits)))
             ][:limit]
             rows = self._read(session, due, "FOR UPDATE SKIP LOCKED")
             return [Candidate(self.event(row, whole=False), len(PAYLOAD)) for row in rows]
 
-    def due_or_stuck(self, session: Session) -> tuple[bool, bool, bool]:
+    def last_errors(self, session: Session, ids: Collection[int]) -> dict[int, str]:
+        return {}
+
+    def due_or_stuck(self, session: Session, relay: str) -> tuple[bool, bool, bool, bool]:
         with session.statement():
             rows, now = self._by_id(session), session.database.now
             return (
                 any(row.status == 3 and _due(row, now) for row in rows),
                 any(row.status == 0 and _due(row, now) for row in rows),
                 any(row.status == 1 for row in rows),
+                session.database.checkpoint is not None and session.database.checkpoint.paused,
             )
 
     def failed_aggregates(self, session: Session) -> list[Aggregate]:
         with session.statement():
             now = session.database.now
-            return self._aggregates(
-                row
-                for row in self._by_id(session)
-                if row.status in (0, 3) and row.next_retry_at is not None and row.next_retry_at > now
-            )
+            return self._aggregates(row for row in self._by_id(session) if _later(row, now))
 
     def blocked_aggregates(self, session: Session) -> list[Aggregate]:
         with session.statement():
@@ -246,6 +262,15 @@ def _out(row: Row) -> bool:
 
 def _stuck(row: Row) -> bool:
     return row.status == 1 or (row.status in (0, 3) and row.next_retry_at is not None)
+
+
+def _later(row: Row, now: int) -> bool:
+    return row.status in (0, 3) and row.next_retry_at is not None and row.next_retry_at > now
+
+
+def _whole_schedule(row: Row, waits: Sequence[float]) -> int:
+    """Seconds from its first attempt to its last retry."""
+    return sum(round(waits[min(retry, len(waits) - 1)]) for retry in range(row.max_retries))
 
 
 def _due(row: Row, now: int) -> bool:
