@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: in `file`, `before` (which stands there exactly once) becomes `after`."""
+    """One change: in `file`, `before` (which stands there exactly once) becomes `after`.
+
+    long: tried with --long only; each promise has others that are tried every day.
+    """
 
     name: str
     promise: str
@@ -15,7 +18,11 @@ class Mutant:
     before: str
     after: str
     test: str
+    long: bool = False
 
+
+SIMULATED = "tests/property/test_relay.py::test_the_promises_hold_whatever_happens"
+"""The real relay in a simulated world: whatever happens, in any order."""
 
 MUTANTS = [
     Mutant(
@@ -33,6 +40,7 @@ MUTANTS = [
         "            self._note_pending()\n        return False\n",
         "            pass\n        return False\n",
         "tests/acceptance/test_restart.py::test_what_the_binlog_does_not_show_is_swept",
+        long=True,
     ),
     Mutant(
         "p2-no-parking",
@@ -41,6 +49,7 @@ MUTANTS = [
         "return self._blocks.get((event.table, event.aggregate_type, event.aggregate_id)) if self._blocks else None",
         "return None",
         "tests/acceptance/test_failures.py::test_successors_wait_and_keep_their_order",
+        long=True,
     ),
     Mutant(
         "p2-freed-although-touched-since",
@@ -54,8 +63,8 @@ MUTANTS = [
         "p3-an-outage-spends-retries",
         "P3",
         "cdc_outbox/relay/pipeline.py",
-        "            elif isinstance(error, Hold):\n                raise error\n",
-        '            elif isinstance(error, Hold):\n                self._refuse(envelope, RecordRefused("OUTAGE"))\n',
+        "            return RecordRefused(error.suspect, error.message)\n        raise error\n",
+        '            return RecordRefused(error.suspect, error.message)\n        return RecordRefused("OUTAGE")\n',
         "tests/unit/relay/test_pipeline.py::test_an_unknown_outcome_spends_no_retry",
     ),
     Mutant(
@@ -81,6 +90,7 @@ MUTANTS = [
         "            self._sweep_everything()\n",
         "            pass\n",
         "tests/acceptance/test_main_job.py::test_what_was_there_before_the_first_start_comes_first",
+        long=True,
     ),
     Mutant(
         "p6-no-fence",
@@ -105,6 +115,7 @@ MUTANTS = [
         "        if self._check_until is not None:\n",
         "        if self._check_until is not None and not envelopes:\n",
         "tests/acceptance/test_restart.py::test_what_was_settled_past_the_position_is_not_sent_again",
+        long=True,
     ),
     Mutant(
         "p8-own-checkpoint-counts-as-traffic",
@@ -113,5 +124,119 @@ MUTANTS = [
         "self.foreign = not ours and table.name != CHECKPOINT_TABLE",
         "self.foreign = not ours",
         "tests/integration/test_traffic.py::test_status_changes_and_any_relays_checkpoint_are_no_traffic",
+    ),
+    Mutant(
+        "p1-a-locked-row-is-forgotten",
+        "P1",
+        "cdc_outbox/relay/settler.py",
+        "        self._ledger.settle_rows(free)\n",
+        "        self._ledger.settle_rows(batch)\n",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p1-dead-before-its-letter",
+        "P1",
+        "cdc_outbox/relay/in_flight.py",
+        "            if retry_in is None:\n                envelope.stage = Stage.DYING\n",
+        "            if retry_in is None:\n                self._owe(envelope, Stage.DEAD)\n",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p2-no-hand-over-rule",
+        "P2",
+        "cdc_outbox/relay/poller.py",
+        "                if not self._ledger.handed_over(key):\n",
+        "                if False:\n",
+        SIMULATED,
+    ),
+    Mutant(
+        "p2-queued-rows-do-not-block-the-tail",
+        "P2",
+        "cdc_outbox/relay/in_flight.py",
+        "                self._count(envelope, block)\n                self._open[event.key] = envelope",
+        "                self._open[event.key] = envelope",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p2-a-queued-row-is-not-checked-again",
+        "P2",
+        "cdc_outbox/relay/in_flight.py",
+        "        return self.ordered and envelope.block is not None and envelope.block.refusals != envelope.refusals",
+        "        return False",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p2-blocked-aggregates-are-not-read",
+        "P2",
+        "cdc_outbox/relay/incarnation.py",
+        "        self.ledger.block(blocked)\n",
+        "        self.ledger.block([])\n",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p3-putting-back-spends-a-retry",
+        "P3",
+        "cdc_outbox/relay/settler.py",
+        "            return table.put_back(session, rows)\n",
+        '            return table.mark_failed(session, rows, 0, "")\n',
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p5-a-reset-is-not-swept",
+        "P5",
+        "cdc_outbox/relay/incarnation.py",
+        "bootstrap=was_reset",
+        "bootstrap=False",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p5-reading-begins-before-the-sweep-is-over",
+        "P5",
+        "cdc_outbox/relay/incarnation.py",
+        "        if not self.recovered.bootstrap:\n",
+        "        if True:\n",
+        SIMULATED,
+    ),
+    Mutant(
+        "p6-claims-without-the-fence",
+        "P6",
+        "cdc_outbox/relay/poller.py",
+        "                self._fence.check(self._session)\n                yield queued",
+        "                yield queued",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p7-not-checked-again-after-the-sweep",
+        "P7",
+        "cdc_outbox/relay/incarnation.py",
+        "        self._intake.check_again_until(swept)\n",
+        "        pass\n",
+        SIMULATED,
+    ),
+    Mutant(
+        "p7-the-boundary-is-the-start",
+        "P7",
+        "cdc_outbox/relay/incarnation.py",
+        "        return Recovered(start, server_position(session, gtids=start.gtid_set is not None), bootstrap)",
+        "        return Recovered(start, start.copy(), bootstrap)",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p8-a-position-is-reason-enough",
+        "P8",
+        "cdc_outbox/relay/in_flight.py",
+        "self._transactions[0].unsettled or not (self.traffic or self.rotated):",
+        "self._transactions[0].unsettled:",
+        SIMULATED,
+        long=True,
     ),
 ]

@@ -21,7 +21,10 @@ REPOSITORY = Path(__file__).parents[2]
 COPIED = ("cdc_outbox", "tests", "schema", "config", "pyproject.toml")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(one, id=one.name, marks=[pytest.mark.long] if one.long else []) for one in MUTANTS],
+)
 def test_the_test_goes_red(
     mutant: Mutant, mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint, tmp_path: Path
 ) -> None:
@@ -44,6 +47,7 @@ def test_the_test_goes_red(
             KAFKA_VARIABLE: kafka_broker.bootstrap,
             "PYTHONPATH": str(tmp_path),
             "TEST_DEADLINE": "15",
+            "TEST_MUTANT": mutant.name,
         },
         capture_output=True,
         text=True,
@@ -53,3 +57,11 @@ def test_the_test_goes_red(
     assert done.returncode == 1, f"{mutant.promise} is broken and {mutant.test} did not notice:\n{done.stdout[-3000:]}"
     assert "1 failed" in done.stdout, done.stdout[-3000:]
     assert mutant.test.split("::")[-1] in done.stdout
+
+
+def test_every_promise_has_two_and_one_for_every_day() -> None:
+    promises = [f"P{number}" for number in range(1, 9)]
+    for promise in promises:
+        mutants = [one for one in MUTANTS if one.promise == promise]
+        assert len(mutants) >= 2, promise
+        assert any(not one.long for one in mutants), promise
