@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.property.scheduler import Process
 
 DEAD_LETTERS = "dead"
+UNKNOWN = Hold("time-out", reason="kafka")
 
 
 def event_of(record: Record) -> str:
@@ -77,7 +78,8 @@ class Broker:
         unknown = [(p, d.token) for p, d in self.answers] + [(one.publisher, one.record.token) for one in self.wire]
         self.wire, self.answers = [], []
         for publisher, token in unknown:
-            self.answers.append((publisher, Delivery(token, Hold("time-out", reason="kafka"))))
+            publisher.gap = True
+            self.answers.append((publisher, Delivery(token, UNKNOWN)))
 
 
 class MemoryPublisher:
@@ -93,6 +95,8 @@ class MemoryPublisher:
         self.lease_left = lease_left
         self.deliver = deliver
         self.open = True
+        self.gap = False
+        """A record of its sequence is missing: an idempotent producer's later ones are not taken."""
 
     def refusal(self, record: Record) -> RecordRefused | None:
         event_id = event_of(record)
@@ -106,7 +110,10 @@ class MemoryPublisher:
         if not self.open:
             raise Hold("the client was purged", reason="kafka")
         self._broker.judge.handed(self, record)
-        self._broker.wire.append(OnTheWire(self, record))
+        if self.gap:
+            self._broker.answers.append((self, Delivery(record.token, UNKNOWN)))
+        else:
+            self._broker.wire.append(OnTheWire(self, record))
 
     def purge(self) -> None:
         """What is in the kernel's hands goes out all the same."""
