@@ -29,6 +29,10 @@ class NotBuilt(Exception):
     """There is no compiled module; the message says why."""
 
 
+class CompilerFailed(NotBuilt):
+    """There is a compiler, and it refused."""
+
+
 def build(folder: Path, options: Sequence[str] = _OPTIMIZED) -> Path:
     """Compile into `folder`, which exists, with these options of the compiler. Raises NotBuilt."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -42,7 +46,7 @@ def build(folder: Path, options: Sequence[str] = _OPTIMIZED) -> Path:
     command = [*_compiler(), *options, *shared, "-std=c11", crc, f"-I{headers}", str(SOURCE), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotBuilt(f"`{shlex.join(command)}` failed:\n{done.stderr.strip()}")
+        raise CompilerFailed(f"`{shlex.join(command)}` failed:\n{done.stderr.strip()}")
     return target
 
 
