@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def ask_leader(settings: Settings) -> Live | None:
     try:
         with opener.open(address, timeout=TIMEOUT) as answer:
             figures = list(_samples(answer.read().decode(), settings.name))
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):  # nobody there, or somebody else
         return None
     one = {name: value for name, _, value in figures}
     if one.get("cdc_outbox_leader") != 1:
