@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ import pytest
 import typer.main
 from confluent_kafka import Producer
 
-from cdc_outbox.cli import app
-from tests.harness.process import RelayProcess, run_command
+from cdc_outbox.cli import app, main
+from tests.harness.process import RelayProcess
 from tests.harness.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +139,8 @@ def account(world: World) -> Iterator[str]:
 class Tried:
     """Runs a command as an account that has these grants and no other."""
 
-    def __init__(self, world: World, account: str, needs: Needs) -> None:
+    def __init__(self, world: World, account: str, needs: Needs, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
         self._world = world
         self._account = account
         self._needs = needs
@@ -161,8 +163,9 @@ class Tried:
     def run(self) -> tuple[int, str]:
         """Exit code and all output; a relay that leads and sends is stopped."""
         if self._words != ["start"]:
-            done = run_command(self._config, *self._words)
-            return done.returncode, done.stdout + done.stderr
+            with pytest.raises(SystemExit) as ended:
+                main(["--config", str(self._config), *self._words])
+            return int(ended.value.code or 0), "".join(self._capsys.readouterr())
         relay = RelayProcess(self._config)
         try:
             if relay.wait_for_any("leader", "ended") == "leader":
@@ -174,8 +177,12 @@ class Tried:
 
 
 @pytest.fixture
-def tried(world: World, account: str) -> Callable[[Needs], Tried]:
-    return lambda needs: Tried(world, account, needs)
+def tried(
+    world: World, account: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Needs], Tried]:
+    for name in [one for one in os.environ if one.startswith("CDC_OUTBOX_")]:
+        monkeypatch.delenv(name)
+    return lambda needs: Tried(world, account, needs, capsys)
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
