@@ -77,8 +77,8 @@ def test_every_metric_is_looked_at() -> None:
     assert {name for name in exported() if name not in text} == ignored
 
 
-def sections() -> dict[str, str]:
-    return dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", RUNBOOK, flags=re.MULTILINE | re.DOTALL))
+def sections(page: str = RUNBOOK) -> dict[str, str]:
+    return dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL))
 
 
 def test_the_runbook_has_a_section_for_every_alert_and_no_other() -> None:
@@ -98,6 +98,16 @@ def test_every_rule_leads_to_its_section() -> None:
 def test_links_of_the_runbook_lead_somewhere() -> None:
     anchors = {name.lower() for name in sections()}
     assert set(re.findall(r"\]\(#([\w-]+)\)", RUNBOOK)) == anchors
+
+
+def test_the_chinese_runbook_says_the_same() -> None:
+    """The same sections, each with the same links, steps and pieces of code."""
+    chinese = sections((ROOT / "docs" / "runbook.zh-CN.md").read_text("utf-8"))
+    assert list(chinese) == list(sections())
+    for name, text in sections().items():
+        for mark in (r"`[^`\n]+`", r"\]\(([^)]+)\)", r"^\d\.", r"^\| `"):
+            found = [sorted(set(re.findall(mark, one, flags=re.MULTILINE))) for one in (text, chinese[name])]
+            assert found[0] == found[1], (name, mark)
 
 
 def test_promtool_takes_the_rules_and_their_tests_pass() -> None:
