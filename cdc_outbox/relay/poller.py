@@ -295,14 +295,14 @@ class Poller(Worker):
         if not self._ledger.ordered:  # nothing is in the way of what waits in memory, for a lock or to go alone
             self._submit(Freed(number, quiet))
             return True
-        held = self._topic_holds.types
+        held = self._topic_holds.types  # their rows stay parked: nobody looks whether any are left
         blocked = [a for a in self._ledger.blocked_aggregates() if a not in later and a[1] not in held]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():
             stuck.update(table.stuck(self._session, [a for a in blocked if a[0] == table.name]))
         foreign = {aggregate for aggregate, _, _ in self._foreign.values()}
         self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
-        free = [a for a in quiet if a not in later and a not in stuck]
+        free = [a for a in quiet if a not in later and a not in stuck and a[1] not in held]
         if free:
             kill_point("freed")
             self._submit(Freed(number, free))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cdc_outbox.kafka.publisher import Record
 from cdc_outbox.model import Position
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.pipeline import Freed, Queued
 from cdc_outbox.relay.poller import RESERVE, Poller
 from cdc_outbox.relay.topic_holds import TopicHolds
-from tests.unit.relay.test_pipeline import event
+from tests.unit.relay.test_pipeline import TABLE, event
 
 EVENTS, BYTES = 1000, 1 << 20
 
@@ -31,16 +33,30 @@ def brake() -> Brake:
 
 
 @pytest.fixture
-def poller(ledger: InFlight, budget: Budget, brake: Brake) -> Poller:
+def topic_holds() -> TopicHolds:
+    return TopicHolds()
+
+
+@pytest.fixture
+def submitted() -> list[Queued | Freed]:
+    return []
+
+
+@pytest.fixture
+def poller(
+    ledger: InFlight, budget: Budget, brake: Brake, topic_holds: TopicHolds, submitted: list[Queued | Freed]
+) -> Poller:
     nothing: dict[str, object] = dict.fromkeys(
-        ("session", "fence", "tables", "lease", "metrics", "alerts", "submit", "on_swept", "on_failure")
+        ("session", "fence", "lease", "metrics", "alerts", "on_swept", "on_failure")
     )
     return Poller(
         **nothing,  # type: ignore[arg-type]
+        tables={},
         ledger=ledger,
         budget=budget,
         brake=brake,
-        topic_holds=TopicHolds(),
+        topic_holds=topic_holds,
+        submit=submitted.append,
         waits=(10.0,),
         batch=EVENTS,
         poll_interval=1.0,
@@ -67,3 +83,15 @@ def test_with_room_for_all_it_takes_a_batch(poller: Poller) -> None:
 def test_while_paused_it_takes_nothing(poller: Poller, brake: Brake) -> None:
     brake.paused = True
     assert poller._room() is None
+
+
+def test_what_waits_for_its_topic_is_not_freed(
+    poller: Poller, ledger: InFlight, topic_holds: TopicHolds, submitted: list[Queued | Freed]
+) -> None:
+    """The topic may be there before the poller takes the parked rows: new events must not overtake them."""
+    waiting, free = (TABLE, "order", "a"), (TABLE, "payment", "b")
+    ledger.block([waiting, free])
+    topic_holds.add("order", Record("outbox.event.order", b"a", b"{}", [], 1, None), 0.0)
+    number, quiet = ledger.begin_pass()
+    poller._free(number, quiet, set())
+    assert submitted == [Freed(number, [free])]
