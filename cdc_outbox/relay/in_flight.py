@@ -44,7 +44,7 @@ class Block:
 
     def __init__(self) -> None:
         self.touched = 0  # number of the poller's pass during which it was last parked, refused or found blocked
-        self.refusals = 0  # counts up with every refusal: what was queued before one is put back
+        self.refusals = 0  # counts up with every refusal or wait for a topic: what was queued before one is put back
         self.unwritten = 0  # envelopes of it that the poller holds or whose outcome is not written
         self.draining = False  # few rows are left: new tail events wait in memory for the pass that frees it
         self.waiting: list[Envelope] = []
@@ -257,6 +257,7 @@ class InFlight:
         """It waits in its row for its topic, and what follows it behind it; no retry is spent."""
         with self._lock:
             block = self._block(envelope.event.aggregate)
+            block.refusals += 1
             if envelope.sending:
                 self._count(envelope, block)
                 self._owe(envelope, Stage.PUT_BACK)
@@ -375,7 +376,7 @@ class InFlight:
             )
 
     def overtaken(self, envelope: Envelope) -> bool:
-        """An earlier row of its aggregate was refused since the poller queued it."""
+        """An earlier row of its aggregate was refused, or has no topic, since the poller queued it."""
         return self.ordered and envelope.block is not None and envelope.block.refusals != envelope.refusals
 
     def begin_pass(self) -> tuple[int, list[Aggregate]]:

@@ -411,6 +411,16 @@ def test_what_has_no_topic_waits_and_spends_no_retry(bench: Bench) -> None:
     assert bench.topic_holds.types == {"order"}
 
 
+def test_a_queued_row_behind_one_that_waits_for_its_topic_goes_back(bench: Bench) -> None:
+    """The topic may appear between the two."""
+    bench.publisher.refused["e1"] = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
+    queued = bench.ledger.queue([event(1), event(2)], lambda _: True)
+    bench.pipeline.submit(Queued(queued))
+    bench.until(lambda: bench.ledger.owed == 2 or len(bench.publisher.sent) > 0)
+    assert bench.topics() == []
+    assert [one.stage for one in bench.ledger.take_outcomes(10)] == [Stage.PUT_BACK, Stage.PUT_BACK]
+
+
 def test_a_row_that_has_waited_for_its_topic_too_long_is_dead(bench: Bench) -> None:
     bench.publisher.refused["e1"] = RecordRefused("TOPIC_AUTHORIZATION_FAILED")
     (queued,) = bench.ledger.queue([event(1, retry_count=1)], lambda _: True)
