@@ -80,7 +80,8 @@ def test_a_replica_takes_over(
 ) -> None:
     """While the relay works: what the old primary had sent is not sent anew but for what was in flight then."""
     world = make_world(mysql=replace(primary.endpoint, host=address.host, port=address.port))
-    relay = world.start(outbox={"claim": claim})
+    # With `row`, what the old incarnation had claimed is another worker's until it has stood at 1 for this long.
+    relay = world.start(outbox={"claim": claim, "sending_timeout": "2s" if claim == "row" else None})
     first = Writer(world, threads=2, limit=3000).start()
     wait_until(lambda: first.count > 1000, "1,000 events written")
     commits = first.stop()
