@@ -24,15 +24,15 @@ SAMPLE = 5.0
 """Seconds between two looks at a relay's memory."""
 
 WARM = 60.0
-"""Seconds of a relay's life that are not looked at for growth."""
+"""Seconds of a relay's lead that are not looked at for growth: a standby is smaller than a leader."""
 
 GROWTH = 1.25
-"""Times that the memory of a relay's last third may be what that of its first was."""
+"""Times that the memory of the last third of a relay's lead may be what that of the first was."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of it. memory: MiB of the relay that lived longest, sample by sample after its first minute."""
+    """What came of it. memory: MiB of the relay that led longest, sample by sample after its first minute."""
 
     seed: int
     seconds: float
@@ -66,7 +66,7 @@ seed chooses. It ends with the judge, who reads Kafka and the table. This page i
 | lost, out of order | none |
 | sent twice | {self.duplicates}, after {self.deaths} faults that excuse it |
 | relay processes | {self.relays} |
-| memory of the relay that lived longest | {first:.0f} MiB in its first third, {last:.0f} MiB in its last |
+| memory of the relay that led longest | {first:.0f} MiB in its first third, {last:.0f} MiB in its last |
 | highest memory of any relay | {self.highest:.0f} MiB |
 | all settled after the last fault | within {self.settled_after:.0f} s |
 
@@ -92,6 +92,8 @@ class Soak:
             retry={"waits": ["1s", "2s"], "poll_interval": "500ms", "jitter": 0.1},
         )
         self._memory: dict[int, list[tuple[float, float]]] = {}
+        """Of each relay while it leads: when, and MiB."""
+        self._highest = 0.0
         self._relays: list[RelayProcess] = []
 
     def run(self, *, seed: int, seconds: float, every: tuple[float, float], rate: float) -> Report:
@@ -133,7 +135,9 @@ class Soak:
             for relay in relays:
                 size = _resident(relay.pid)
                 if size is not None:
-                    self._memory.setdefault(relay.pid, []).append((time.monotonic(), size))
+                    self._highest = max(self._highest, size)
+                    if _leads(relay):
+                        self._memory.setdefault(relay.pid, []).append((time.monotonic(), size))
             if load.failure is not None:
                 raise load.failure
             time.sleep(min(SAMPLE, left))
@@ -157,7 +161,7 @@ class Soak:
         (dead,) = self._world.execute("SELECT COUNT(*) FROM outbox_event WHERE status = 3 AND next_retry_at IS NULL")
         longest = max(self._memory.values(), key=len, default=[])
         memory = [size for at, size in longest if at - longest[0][0] > WARM]
-        if len(memory) > 12:
+        if len(memory) > 24:
             third = len(memory) // 3
             first, last = median(memory[:third]), median(memory[-third:])
             assert last <= first * GROWTH, f"memory grew from {first:.0f} to {last:.0f} MiB"
@@ -171,9 +175,15 @@ class Soak:
             faults=Counter(fault.kind for fault in plan),
             relays=len(self._relays),
             memory=memory,
-            highest=max((size for samples in self._memory.values() for _, size in samples), default=0.0),
+            highest=self._highest,
             settled_after=settled_after,
         )
+
+
+def _leads(relay: RelayProcess) -> bool:
+    """By the last word of its log on the matter."""
+    said = [event for event in relay.events() if event in ("leader", "standby", "leadership_lost")]
+    return bool(said) and said[-1] == "leader"
 
 
 def _resident(pid: int) -> float | None:
