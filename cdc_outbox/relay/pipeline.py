@@ -112,7 +112,7 @@ class Pipeline(Worker):
         self._tail: deque[Transaction] = deque()
         self._found: deque[Queued | Freed] = deque()
         self._line: deque[Envelope] = deque()
-        """While it is not empty its first goes alone, and all others wait behind it."""
+        """While it is not empty its first goes alone, or is out, and all others wait behind it."""
         self._publisher = publisher
         self._router = router
         self._intake = intake
@@ -260,10 +260,13 @@ class Pipeline(Worker):
 
     # -- to Kafka ---------------------------------------------------------------------------------------------
 
-    def _publish(self, envelopes: Sequence[Envelope]) -> None:
-        """In order, one by one: a refusal here is what blocks or overtakes the next."""
+    def _publish(self, envelopes: Iterable[Envelope], *, wary: bool = False) -> None:
+        """In order, one by one: a refusal here is what blocks or overtakes the next.
+
+        wary: some may have to go alone, which otherwise only a line or a suspect tells.
+        """
         handed: list[Envelope] = []
-        wary = bool(self._line or self._suspects)
+        wary = wary or bool(self._line or self._suspects)
         for envelope in envelopes:
             if not wary or not self._in_line(envelope):
                 self._send_in_turn(envelope, handed)
@@ -290,7 +293,7 @@ class Pipeline(Worker):
         following = self._turns.over(envelope)
         handed: list[Envelope] = []
         while following is not None and not handed:
-            if self._line or not self._brake.room:
+            if self._line or following.alone or not self._brake.room:
                 self._line.append(following)
                 return
             self._send_unless_blocked(following, handed)
@@ -334,20 +337,28 @@ class Pipeline(Worker):
         return True
 
     def _serve_line(self) -> None:
-        """Once nothing is with the client the first goes, and nothing else until its outcome is known."""
+        """Once nothing is with the client its first goes, and stays the first until its outcome is known.
+
+        What goes nowhere makes room for the next at once: no delivery would wake us for it.
+        """
         stages = self._ledger.stages()
         if stages[Stage.HANDED] or stages[Stage.DYING]:
             return
-        first = self._line.popleft()
-        if first.error is not None:
-            self._send_letter(first, first.error)
-        elif first.alone:
-            handed: list[Envelope] = []
-            self._send_in_turn(first, handed)
-            self._hand(handed)
-        else:
-            behind, self._line = self._line, deque()
-            self._publish([first, *behind])
+        while self._line and self._brake.room:
+            first = self._line[0]
+            if not first.alone:
+                behind, self._line = self._line, deque()
+                self._publish(behind, wary=True)
+                return
+            if first.error is not None:
+                self._send_letter(first, first.error)
+            else:
+                handed: list[Envelope] = []
+                self._send_in_turn(first, handed)
+                self._hand(handed)
+            if first.stage in (Stage.HANDED, Stage.DYING):
+                return
+            self._line.popleft()
 
     def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """Hand one record over, or refuse it by what can be known before."""
@@ -377,6 +388,8 @@ class Pipeline(Worker):
         for token, error, partition in deliveries:
             assert isinstance(token, Envelope)
             envelope = token
+            if self._line and self._line[0] is envelope:
+                self._line.popleft()
             if error is None:
                 acknowledged.append(envelope)
                 if self._suspects:

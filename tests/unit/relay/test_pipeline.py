@@ -34,6 +34,7 @@ class StubPublisher:
 
     def __init__(self) -> None:
         self.sent: list[Record] = []
+        self.on_send: Callable[[], None] = lambda: None
         self.refused: dict[str, RecordRefused] = {}
 
     def refusal(self, record: Record) -> RecordRefused | None:
@@ -41,6 +42,7 @@ class StubPublisher:
         return None if record.topic == "dead" else self.refused.get(record.token.event.event_id)
 
     def send(self, record: Record) -> None:
+        self.on_send()
         self.sent.append(record)
 
     def purge(self) -> None: ...
@@ -78,6 +80,7 @@ class Bench:
         self.budget = Budget(1000, 1 << 20)
         self.failure: BaseException | None = None
         self.failed = threading.Event()
+        self.answered = 0
         self.metrics = Metrics("test")
         self.suspects = Suspects()
         self.brake = Brake(None)
@@ -121,6 +124,7 @@ class Bench:
     def answer(self, number: int, error: RecordRefused | Hold | None = None) -> None:
         """What becomes of the record that was sent as the `number`th, from 0."""
         self.until(lambda: len(self.publisher.sent) > number)
+        self.answered += 1
         self.pipeline.deliver([Delivery(self.publisher.sent[number].token, error, 0)])
 
     def free(self, *aggregates: str) -> None:
@@ -128,6 +132,12 @@ class Bench:
         self.until(lambda: self.ledger.stages()[Stage.WAITING] > 0)
         number, _ = self.ledger.begin_pass()
         self.pipeline.submit(Freed(number, [(TABLE, "order", one) for one in aggregates]))
+
+    def beside(self) -> list[int]:
+        """Filled as records are sent: how many others were with the client at that moment."""
+        found: list[int] = []
+        self.publisher.on_send = lambda: found.append(len(self.publisher.sent) - self.answered)
+        return found
 
     def topics(self) -> list[tuple[str, str]]:
         return [(record.topic, record.token.event.event_id) for record in self.publisher.sent]  # type: ignore[attr-defined]
@@ -256,6 +266,35 @@ def test_records_of_a_refused_batch_go_again_one_by_one(bench: Bench) -> None:
     bench.until(lambda: bench.ledger.owed == 4)
     outcomes = {envelope.event.event_id: envelope.stage for envelope in bench.ledger.take_outcomes(10)}
     assert outcomes == {"e1": Stage.ACKED, "e2": Stage.REFUSED, "e3": Stage.ACKED, "e4": Stage.ACKED}
+
+
+def test_also_the_last_of_a_refused_batch_goes_alone(bench: Bench) -> None:
+    """Beside others it could be refused for their sake, and spend a retry."""
+    bench.read(event(1), event(2, "b"))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    beside = bench.beside()
+    refusal = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.answer(0, refusal)
+    bench.answer(1, refusal)
+    bench.until(lambda: len(bench.publisher.sent) == 3)
+    bench.read(event(3, "c"))
+    bench.answer(2)
+    bench.answer(3)
+    bench.answer(4)
+    assert [one for _, one in bench.topics()] == ["e1", "e2", "e1", "e2", "e3"]
+    assert beside == [0, 0, 0]
+
+
+def test_those_of_a_refused_batch_that_are_parked_hold_nobody_up(bench: Bench) -> None:
+    bench.read(*(event(id) for id in range(1, 101)))
+    bench.until(lambda: len(bench.publisher.sent) == 100)
+    refusal = RecordRefused("INVALID_RECORD")
+    bench.pipeline.deliver([Delivery(record.token, refusal, 0) for record in bench.publisher.sent])
+    bench.read(event(101, "b"))
+    bench.answer(100, refusal)
+    bench.answer(101)
+    assert bench.topics()[101] == ("outbox.event.order", "e101")
+    bench.until(lambda: bench.ledger.owed == 101)
 
 
 def test_what_goes_again_stays_behind_its_own_predecessor(bench: Bench) -> None:
@@ -400,6 +439,23 @@ def test_strictly_the_next_turn_waits_for_a_pause_to_end(bench: Bench) -> None:
     assert len(bench.publisher.sent) == 2
     bench.brake.paused = False
     bench.until(lambda: len(bench.publisher.sent) == 3)
+
+
+@strict
+def test_strictly_what_waits_in_the_line_takes_no_refused_record_along(bench: Bench) -> None:
+    bench.read(event(1), event(2), event(3, "b"), event(4, "c"))
+    bench.until(lambda: len(bench.publisher.sent) == 3)
+    beside = bench.beside()
+    bench.brake.paused = True
+    bench.answer(0)
+    bench.answer(1, RecordRefused("INVALID_RECORD"))
+    bench.answer(2, RecordRefused("INVALID_RECORD"))
+    bench.until(lambda: bench.ledger.stages()[Stage.READ] == 3)
+    bench.brake.paused = False
+    for number in (3, 4, 5):
+        bench.answer(number)
+    assert [one for _, one in bench.topics()][3:] == ["e2", "e3", "e4"]
+    assert beside == [0, 0, 0]
 
 
 def test_what_has_no_topic_waits_and_spends_no_retry(bench: Bench) -> None:
