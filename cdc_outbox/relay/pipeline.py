@@ -494,6 +494,7 @@ class Pipeline(Worker):
             f"event {event.event_id} of {event.table} (id {event.id}) is dead after {event.attempts} attempts: {error}",
             topic=event.aggregate_type,
         )
+        envelope.alone = False  # the letter, too, may be refused for the sake of others before it goes alone
         self._send_letter(envelope, error)
 
     def _send_letter(self, envelope: Envelope, error: RecordRefused) -> None:

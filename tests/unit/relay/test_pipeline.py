@@ -198,6 +198,18 @@ def test_a_refused_dead_letter_leaves_the_event_in_its_row(bench: Bench) -> None
     assert dead.error.name == "MESSAGE_TOO_LARGE"
 
 
+def test_the_letter_of_a_record_that_went_alone_goes_a_second_time_too(bench: Bench) -> None:
+    """Its batch may have been refused for another letter's sake."""
+    bench.read(event(1, max_retries=0))
+    refusal = RecordRefused("MESSAGE_TOO_LARGE")
+    bench.answer(0, refusal)
+    bench.answer(1, refusal)
+    bench.answer(2, refusal)
+    bench.answer(3)
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert bench.topics() == [("outbox.event.order", "e1")] * 2 + [("dead", "e1")] * 2
+
+
 def test_an_unknown_outcome_spends_no_retry(bench: Bench) -> None:
     """An outage ends the incarnation; what the rows say decides what is sent again."""
     bench.read(event(1))
