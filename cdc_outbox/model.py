@@ -119,6 +119,18 @@ class Transaction:
     unsettled: int = 0
     committed_at: int | None = None
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing in it but other tables' traffic."""
+        return not self.events and self.end is not None and self.barrier is None
+
+    def absorb(self, following: Transaction) -> None:
+        """Reach to the end of the one that follows, which has no events; this one has none, or they are settled."""
+        self.end = following.end
+        self.gtids = list(GtidSet([*self.gtids, *following.gtids]))
+        self.traffic += following.traffic
+        self.rotated = self.rotated or following.rotated
+
 
 _FILE = re.compile(r"^(.*?)(\d+)$")
 

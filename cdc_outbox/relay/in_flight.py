@@ -167,8 +167,7 @@ class InFlight:
         last = self._transactions[-1] if self._transactions else None
         quiet = not transaction.unsettled and transaction.end is not None
         if quiet and last is not None and not last.unsettled and last.end is not None:
-            last.end = transaction.end
-            last.gtids = list(GtidSet([*last.gtids, *transaction.gtids]))
+            last.absorb(transaction)
         else:
             self._transactions.append(transaction)
 

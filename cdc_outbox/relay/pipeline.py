@@ -186,17 +186,24 @@ class Pipeline(Worker):
 
     def _patience(self) -> float:
         """Seconds until the next look when no message comes: what waits for a barrier or for the rate has none."""
-        waits = (self._tail and not self._line) or (self._found and not self._brake.paused)
-        return BARRIER_WAKE if waits else WAKE
+        waits = self._found or (self._tail and not self._line)
+        return BARRIER_WAKE if waits and not self._brake.paused else WAKE
 
     def _take(self, message: Read | Delivered | Queued | Freed | None) -> None:
         match message:
             case Read(transactions):
-                self._tail.extend(transactions)
+                self._append(transactions)
             case Delivered(deliveries):
                 self._delivered(deliveries)
             case Queued() | Freed():
                 self._found.append(message)
+
+    def _append(self, transactions: Sequence[Transaction]) -> None:
+        """While a pause holds the first event, other tables' traffic behind it must not fill the memory."""
+        if self._tail and self._tail[-1].quiet and transactions[0].quiet:
+            self._tail[-1].absorb(transactions[0])
+            transactions = transactions[1:]
+        self._tail.extend(transactions)
 
     def _serve(self, found: Queued | Freed) -> None:
         match found:
@@ -214,7 +221,10 @@ class Pipeline(Worker):
 
     def _advance(self) -> None:
         """Admit what the reader brought, up to a barrier: before it everything in flight is settled first."""
-        while self._tail and not self._line and (room := min(self._batch, self._brake.room)):
+        while self._tail and not self._line:
+            room = min(self._batch, self._brake.room)
+            if self._tail[0].events and not room:
+                return
             if self._tail[0].barrier is not None and not self._ledger.idle():
                 return
             transactions = [self._tail.popleft()]

@@ -9,6 +9,7 @@ import pytest
 
 from cdc_outbox.config import ColumnSettings, KafkaSettings
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
+from cdc_outbox.gtid import GtidRange
 from cdc_outbox.kafka.publisher import Delivery, Record
 from cdc_outbox.kafka.routing import Router
 from cdc_outbox.model import Event, Position, TableName, Transaction
@@ -384,6 +385,27 @@ def test_while_paused_nothing_goes_out_and_what_is_out_is_settled(bench: Bench) 
     assert len(bench.publisher.sent) == 1
     bench.brake.paused = False
     bench.until(lambda: len(bench.publisher.sent) == 3)
+
+
+def test_a_long_pause_keeps_no_memory_of_other_tables_traffic(bench: Bench) -> None:
+    """Before the first event the position goes on, behind it one stretch is remembered."""
+
+    def traffic(number: int) -> None:
+        quiet = Transaction([], ("binlog.000001", number * 1000), [GtidRange("u", number, number)], traffic=10)
+        bench.pipeline.tail([quiet])
+
+    bench.brake.paused = True
+    traffic(1)
+    bench.until(lambda: bench.ledger.streamed_past(Position("binlog.000001", 1000)))
+    bench.read(event(1))
+    for number in range(2, 1002):
+        traffic(number)
+    bench.until(lambda: bool(bench.pipeline._tail) and bench.pipeline._tail[-1].end == ("binlog.000001", 1001000))
+    assert len(bench.pipeline._tail) == 2
+    assert bench.pipeline._tail[-1].gtids == [GtidRange("u", 2, 1001)]
+    bench.brake.paused = False
+    bench.until(lambda: bench.ledger.traffic == 10010)
+    assert bench.ledger.streamed_past(Position("binlog.000001", 1001000))
 
 
 def test_a_skipped_row_gets_its_dead_letter_and_is_not_published(bench: Bench) -> None:
