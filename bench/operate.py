@@ -21,9 +21,9 @@ from bench.machine import describe
 from bench.page import grid
 from bench.servers import Servers
 from cdc_outbox.config import Settings, load_settings
-from cdc_outbox.model import TableName
+from cdc_outbox.model import State, TableName
 from cdc_outbox.mysql import schema
-from cdc_outbox.mysql.event_rows import Filter, State
+from cdc_outbox.mysql.event_rows import Filter
 from cdc_outbox.ops import events
 from cdc_outbox.relay.status import read_status
 

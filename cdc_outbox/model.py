@@ -1,11 +1,11 @@
-"""The words everything else is written in: Status, TableName, Event, Transaction, Position."""
+"""The words everything else is written in: Status, State, TableName, Event, Transaction, Position."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from cdc_outbox.gtid import GtidRange, GtidSet
@@ -18,6 +18,17 @@ class Status(IntEnum):
     SENDING = 1
     SENT = 2
     FAILED = 3
+
+
+class State(StrEnum):
+    """What a row says, in one word: its status, and whether next_retry_at is set."""
+
+    pending = "pending"
+    sending = "sending"
+    parked = "parked"
+    failed = "failed"
+    dead = "dead"
+    sent = "sent"
 
 
 SKIPPED = "skipped"

@@ -7,13 +7,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cdc_outbox.cli import event_text
 from cdc_outbox.cli.arguments import age, progress, tables_of
+from cdc_outbox.model import State
 
 if TYPE_CHECKING:
     from cdc_outbox.mysql.event_rows import Filter
@@ -25,25 +25,12 @@ SAMPLE = 5
 """Events shown before many are changed."""
 
 
-class StateName(StrEnum):
-    """States of an event."""
-
-    pending = "pending"
-    sending = "sending"
-    parked = "parked"
-    failed = "failed"
-    dead = "dead"
-    sent = "sent"
-
-
-_OPEN = [StateName.failed, StateName.dead, StateName.parked, StateName.sending, StateName.pending]
+_OPEN = [State.failed, State.dead, State.parked, State.sending, State.pending]
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[EVENT]...", help="Event ids, or ids.")]
 Table = Annotated[str | None, typer.Option("--table", help="One of outbox.tables.", show_default="all")]
 Ids = Annotated[bool, typer.Option("--id", help="The names are ids, never event ids.")]
-States = Annotated[
-    list[StateName] | None, typer.Option("--state", help="Only in this state; may be given several times.")
-]
+States = Annotated[list[State] | None, typer.Option("--state", help="Only in this state; may be given several times.")]
 Aggregate = Annotated[str | None, typer.Option("--aggregate", metavar="TYPE[/ID]", help="Only of this aggregate.")]
 EventType = Annotated[str | None, typer.Option("--type", metavar="EVENT_TYPE", help="Only of this event type.")]
 OlderThan = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Created so long ago: 90s, 7d.")]
@@ -74,13 +61,12 @@ def list_events(
     as_json: AsJson = False,
 ) -> None:
     """List events: failed, dead, parked, sending and pending ones, or those of the states given."""
-    from cdc_outbox.mysql.event_rows import LOOKED_AT, State
+    from cdc_outbox.mysql.event_rows import LOOKED_AT
     from cdc_outbox.ops import events
 
     chosen = _filter(aggregate, event_type, older_than, error)
     settings = ctx.obj.settings()
-    states = [State(one.value) for one in state or _OPEN]
-    found = events.find(settings, tables_of(settings, table), states, chosen, limit=limit, everything=full)
+    found = events.find(settings, tables_of(settings, table), state or _OPEN, chosen, limit=limit, everything=full)
     if as_json:
         report = {
             "events": [event_text.as_json(one) for one in found.events],
@@ -234,7 +220,7 @@ def _act(
     action: Action,
     *,
     names: Sequence[str],
-    states: Sequence[StateName],
+    states: Sequence[State],
     chosen: Filter,
     table: str | None,
     ids: bool,
@@ -242,13 +228,13 @@ def _act(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from cdc_outbox.mysql.event_rows import Filter, State
+    from cdc_outbox.mysql.event_rows import Filter
     from cdc_outbox.ops import events
 
     filtered = bool(states) or chosen != Filter()
     if bool(names) == filtered:
         raise typer.BadParameter("name events, or give filters such as --state or --aggregate; one of the two")
-    wanted = [State(one.value) for one in states] or list(action.states)
+    wanted = states or action.states
     for one in wanted:
         if one not in action.states:
             raise typer.BadParameter(f"{action.name} is for {' and '.join(action.states)} events, not for {one} ones")

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Literal
 
-from cdc_outbox.model import TableName
+from cdc_outbox.model import State, TableName
 from cdc_outbox.mysql.outbox_table import AGGREGATE, Row, column_names, numbers, pairs
 from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import Session
@@ -24,17 +23,6 @@ LOOKED_AT = 100_000
 """Rows of a state that a filter without an index looks at, unless everything is asked for."""
 
 Change = Literal["retry_by_hand", "skip_by_hand", "purge_dead"]
-
-
-class State(StrEnum):
-    """What a row says, in one word."""
-
-    pending = "pending"
-    sending = "sending"
-    parked = "parked"
-    failed = "failed"
-    dead = "dead"
-    sent = "sent"
 
 
 CONDITION = {

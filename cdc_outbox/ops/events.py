@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pymysql.err import MySQLError
 
 from cdc_outbox.errors import Refused
-from cdc_outbox.model import SKIPPED, TableName
+from cdc_outbox.model import SKIPPED, State, TableName
 from cdc_outbox.mysql.event_rows import (
     PURGEABLE,
     RETRYABLE,
@@ -19,7 +19,6 @@ from cdc_outbox.mysql.event_rows import (
     EventRow,
     EventRows,
     Filter,
-    State,
     batches,
 )
 from cdc_outbox.mysql.leadership import lock_owner

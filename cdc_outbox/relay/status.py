@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdc_outbox.binlog.accelerator import decoder
+from cdc_outbox.model import State
 from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left, stored_position
-from cdc_outbox.mysql.event_rows import State, blocked_aggregates, count, oldest_unsettled
+from cdc_outbox.mysql.event_rows import blocked_aggregates, count, oldest_unsettled
 from cdc_outbox.mysql.leadership import lock_owner
 from cdc_outbox.ops.command_session import command_session
 from cdc_outbox.ops.scrape import Live, ask_leader

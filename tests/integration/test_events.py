@@ -10,8 +10,9 @@ import pytest
 
 from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.errors import Refused
+from cdc_outbox.model import State
 from cdc_outbox.mysql import event_rows
-from cdc_outbox.mysql.event_rows import LOOKED_AT, EventRow, EventRows, Filter, State
+from cdc_outbox.mysql.event_rows import LOOKED_AT, EventRow, EventRows, Filter
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.ops import events
 from tests.harness.crowd import fill, rows_read
