@@ -113,106 +113,44 @@ def show(
     typer.echo(f"{'meaning':<15} {event_text.meaning(found)}")
 
 
-@app.command()
-def retry(
-    ctx: typer.Context,
-    event: Names = None,
-    *,
-    state: States = None,
-    aggregate: Aggregate = None,
-    event_type: EventType = None,
-    older_than: OlderThan = None,
-    error: Error = None,
-    table: Table = None,
-    ids: Ids = False,
-    reason: Reason = "",
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Try failed or dead events again now, with all their retries: by name, or all that the filters take."""
-    from cdc_outbox.ops.events import RETRY
+def _change(name: str, what: str) -> None:
+    """Make the command of one of `events.ACTIONS`: all take the same names, filters and options."""
 
-    chosen = _filter(aggregate, event_type, older_than, error)
-    _act(
-        ctx,
-        RETRY,
-        names=event or [],
-        states=state or [],
-        chosen=chosen,
-        table=table,
-        ids=ids,
-        reason=reason,
-        yes=yes,
-        as_json=as_json,
-    )
+    @app.command(name, help=what)
+    def change(
+        ctx: typer.Context,
+        event: Names = None,
+        *,
+        state: States = None,
+        aggregate: Aggregate = None,
+        event_type: EventType = None,
+        older_than: OlderThan = None,
+        error: Error = None,
+        table: Table = None,
+        ids: Ids = False,
+        reason: Reason = "",
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        from cdc_outbox.ops.events import ACTIONS
 
-
-@app.command()
-def skip(
-    ctx: typer.Context,
-    event: Names = None,
-    *,
-    state: States = None,
-    aggregate: Aggregate = None,
-    event_type: EventType = None,
-    older_than: OlderThan = None,
-    error: Error = None,
-    table: Table = None,
-    ids: Ids = False,
-    reason: Reason = "",
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Give failed or parked events up: the relay sends their dead letters and marks them dead."""
-    from cdc_outbox.ops.events import SKIP
-
-    chosen = _filter(aggregate, event_type, older_than, error)
-    _act(
-        ctx,
-        SKIP,
-        names=event or [],
-        states=state or [],
-        chosen=chosen,
-        table=table,
-        ids=ids,
-        reason=reason,
-        yes=yes,
-        as_json=as_json,
-    )
+        _act(
+            ctx,
+            ACTIONS[name],
+            names=event or [],
+            states=state or [],
+            chosen=_filter(aggregate, event_type, older_than, error),
+            table=table,
+            ids=ids,
+            reason=reason,
+            yes=yes,
+            as_json=as_json,
+        )
 
 
-@app.command()
-def purge(
-    ctx: typer.Context,
-    event: Names = None,
-    *,
-    state: States = None,
-    aggregate: Aggregate = None,
-    event_type: EventType = None,
-    older_than: OlderThan = None,
-    error: Error = None,
-    table: Table = None,
-    ids: Ids = False,
-    reason: Reason = "",
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Delete the rows of dead events; their dead letters stay in Kafka as long as its retention has them."""
-    from cdc_outbox.ops.events import PURGE
-
-    chosen = _filter(aggregate, event_type, older_than, error)
-    _act(
-        ctx,
-        PURGE,
-        names=event or [],
-        states=state or [],
-        chosen=chosen,
-        table=table,
-        ids=ids,
-        reason=reason,
-        yes=yes,
-        as_json=as_json,
-    )
+_change("retry", "Try failed or dead events again now, with all their retries: by name, or all that the filters take.")
+_change("skip", "Give failed or parked events up: the relay sends their dead letters and marks them dead.")
+_change("purge", "Delete the rows of dead events; their dead letters stay in Kafka as long as its retention has them.")
 
 
 def _act(

@@ -54,6 +54,7 @@ class Action:
 RETRY = Action("retry", "retry_by_hand", RETRYABLE, "due now, with all their retries", "the relay takes them")
 SKIP = Action("skip", "skip_by_hand", SKIPPABLE, "given up", "the relay sends their dead letters and marks them dead")
 PURGE = Action("purge", "purge_dead", PURGEABLE, "deleted", "")
+ACTIONS = {action.name: action for action in (RETRY, SKIP, PURGE)}
 
 
 @dataclass(frozen=True)
