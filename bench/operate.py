@@ -25,7 +25,7 @@ from cdc_outbox.model import State, TableName
 from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.event_rows import Filter
 from cdc_outbox.ops import events
-from cdc_outbox.relay.status import read_status
+from cdc_outbox.ops.status import read_status
 
 NAME = "operate"
 ASKED_SECONDS = 0.5

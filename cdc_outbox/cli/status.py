@@ -34,7 +34,7 @@ def status(
 ) -> None:
     """Show leader, position, lag, counts, blocked aggregates, holds, the last error, and what to do."""
     settings = ctx.obj.settings()
-    from cdc_outbox.relay.status import read_status
+    from cdc_outbox.ops.status import read_status
 
     if watch:
         _watch(settings, lambda: read_status(settings, full=full), as_json=as_json)

@@ -14,8 +14,8 @@ import pytest
 from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.mysql import event_rows
 from cdc_outbox.mysql.session import Session
+from cdc_outbox.ops import status
 from cdc_outbox.ops.scrape import ask_leader
-from cdc_outbox.relay import status
 from tests.harness.crowd import fill, rows_read
 from tests.harness.process import COMMAND, environment
 from tests.harness.world import World, wait_until

@@ -332,7 +332,7 @@ def test_status(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(full)
         return STATUS
 
-    module(monkeypatch, "cdc_outbox.relay.status", read_status=read_status)
+    module(monkeypatch, "cdc_outbox.ops.status", read_status=read_status)
     assert json.loads(cli("status", "--json", "--full").out) == STATUS
     text = cli("status").out
     assert asked == [True, False]
