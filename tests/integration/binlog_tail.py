@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -98,6 +99,15 @@ class Database:
 
     def close(self) -> None:
         self.connection.close()
+
+
+@contextmanager
+def database_on(server: MySQLEndpoint) -> Iterator[Database]:
+    """A database of its own on any server, dropped at the end."""
+    opened = Database(server, f"t_{uuid.uuid4().hex[:12]}")
+    yield opened
+    opened.execute(f"DROP DATABASE `{opened.name}`")
+    opened.close()
 
 
 class Tail:

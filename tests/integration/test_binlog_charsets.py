@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cdc_outbox.binlog.charsets import UTF8, charset_of, text_of
 from cdc_outbox.model import TableName
-from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import TABLE, Database, Tail
 
 
 @pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
-    opened = Database(mysql_server, database)
-    opened.execute("SET SESSION sql_mode = ''")  # what a set does not have becomes a question mark
-    yield opened
-    opened.close()
+def outbox(outbox: Database) -> Database:
+    outbox.execute("SET SESSION sql_mode = ''")  # what a set does not have becomes a question mark
+    return outbox
 
 
 CHARACTERS = [*range(1, 0xD800), *range(0xE000, 0x10000), *range(0x1F600, 0x1F680), *range(0x20000, 0x20400)]

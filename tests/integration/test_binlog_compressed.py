@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 
 from cdc_outbox.model import Transaction
-from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import Database, Tail
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
+def outbox(outbox: Database) -> Database:
     """Its session compresses what it commits."""
-    opened = Database(mysql_server, database)
-    opened.execute("SET SESSION binlog_transaction_compression = ON")
-    yield opened
-    opened.close()
+    outbox.execute("SET SESSION binlog_transaction_compression = ON")
+    return outbox
 
 
 def kinds(outbox: Database, file: str, offset: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pymysql
@@ -17,13 +17,6 @@ from cdc_outbox.model import Position, Transaction
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint, wait_until
 from cdc_outbox.testing.services.server import Server
 from tests.integration.binlog_tail import Database, Tail
-
-
-@pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
-    opened = Database(mysql_server, database)
-    yield opened
-    opened.close()
 
 
 class Connections:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 
 import pymysql
@@ -14,17 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import Database, Tail
 
 pytestmark = pytest.mark.usefixtures("both_decoders")
-
-
-@pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
-    opened = Database(mysql_server, database)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

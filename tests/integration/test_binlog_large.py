@@ -13,7 +13,7 @@ from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.integration import binlog_tail
-from tests.integration.binlog_tail import Database, Tail
+from tests.integration.binlog_tail import Database, Tail, database_on
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -30,10 +30,8 @@ def own_server() -> Iterator[Server[MySQLEndpoint]]:
 
 @pytest.fixture
 def outbox(own_server: Server[MySQLEndpoint]) -> Iterator[Database]:
-    opened = Database(own_server.endpoint, "shop")
-    yield opened
-    opened.execute("DROP DATABASE shop")
-    opened.close()
+    with database_on(own_server.endpoint) as opened:
+        yield opened
 
 
 def insert_many(outbox: Database, rows: int) -> None:

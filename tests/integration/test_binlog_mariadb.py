@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +17,7 @@ from cdc_outbox.testing.services.server import Server
 from tests.integration import test_binlog_connection as connections
 from tests.integration import test_binlog_servers as servers
 from tests.integration import test_binlog_transactions as transactions
-from tests.integration.binlog_tail import Database, Tail, setting
+from tests.integration.binlog_tail import Database, Tail, database_on, setting
 from tests.integration.test_binlog_connection import (  # noqa: F401
     test_a_missing_grant_is_refused,
     test_a_slow_sink_holds_the_reader_back,
@@ -77,11 +76,8 @@ def own_server() -> Iterator[Server[MySQLEndpoint]]:
 
 @pytest.fixture
 def outbox(own_server: Server[MySQLEndpoint]) -> Iterator[Database]:
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    opened = Database(own_server.endpoint, name)
-    yield opened
-    opened.execute(f"DROP DATABASE `{name}`")
-    opened.close()
+    with database_on(own_server.endpoint) as opened:
+        yield opened
 
 
 def test_a_row_becomes_an_event(outbox: Database) -> None:

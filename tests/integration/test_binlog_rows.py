@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cdc_outbox.errors import BinlogUnreadable
 from cdc_outbox.model import TableName
-from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.integration.binlog_tail import TABLE, Database, Tail
 
 pytestmark = pytest.mark.usefixtures("both_decoders")
-
-
-@pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
-    opened = Database(mysql_server, database)
-    yield opened
-    opened.close()
 
 
 def test_a_row_becomes_an_event(outbox: Database) -> None:

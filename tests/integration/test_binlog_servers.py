@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,7 @@ from cdc_outbox.model import Position, Transaction
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
-from tests.integration.binlog_tail import Database, Tail, setting
+from tests.integration.binlog_tail import Database, Tail, database_on, setting
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +26,8 @@ def own_server() -> Iterator[Server[MySQLEndpoint]]:
 
 @pytest.fixture
 def outbox(own_server: Server[MySQLEndpoint]) -> Iterator[Database]:
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    opened = Database(own_server.endpoint, name)
-    yield opened
-    opened.execute(f"DROP DATABASE `{name}`")
-    opened.close()
+    with database_on(own_server.endpoint) as opened:
+        yield opened
 
 
 def column_names(outbox: Database) -> list[str]:

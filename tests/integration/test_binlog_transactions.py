@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pymysql
 import pytest
 from pymysql.constants import ER
 
 from cdc_outbox.model import Transaction
-from cdc_outbox.testing.services.endpoint import MySQLEndpoint, wait_until
+from cdc_outbox.testing.services.endpoint import wait_until
 from tests.integration.binlog_tail import Database, Tail
-
-
-@pytest.fixture
-def outbox(mysql_server: MySQLEndpoint, database: str) -> Iterator[Database]:
-    opened = Database(mysql_server, database)
-    yield opened
-    opened.close()
 
 
 def read(outbox: Database, *statements: str) -> list[Transaction]:

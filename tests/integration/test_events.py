@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdc_outbox.config import Settings, load_settings
+from cdc_outbox.config import Settings
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import State
 from cdc_outbox.mysql import event_rows
@@ -19,18 +18,6 @@ from tests.harness.crowd import fill, rows_read
 from tests.harness.world import World
 
 EVERY = list(State)
-
-
-@pytest.fixture
-def settings(world: World) -> Settings:
-    return load_settings(world.config(), {})
-
-
-@pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    opened = Session(settings.mysql, lifetime=60)
-    yield opened
-    opened.close()
 
 
 def find(settings: Settings, *states: State, limit: int = 100, **chosen: Any) -> list[EventRow]:

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,18 +20,6 @@ from tests.harness.process import COMMAND, environment
 from tests.harness.world import World, wait_until
 
 STATES = ("pending", "parked", "sending", "sent", "failed", "dead")
-
-
-@pytest.fixture
-def settings(world: World) -> Settings:
-    return load_settings(world.config(), {})
-
-
-@pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    opened = Session(settings.mysql, lifetime=60)
-    yield opened
-    opened.close()
 
 
 def test_every_state_is_counted(world: World, session: Session, settings: Settings) -> None:

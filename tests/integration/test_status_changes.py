@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc_outbox.config import Settings, load_settings
+from cdc_outbox.config import Settings
 from cdc_outbox.errors import Fenced
 from cdc_outbox.model import Event, Position, Status, TableName, Transaction
 from cdc_outbox.mysql.checkpoint import Fence, raise_epoch, read_checkpoint
@@ -24,18 +23,6 @@ from cdc_outbox.relay.settler import Settler
 
 if TYPE_CHECKING:
     from tests.harness.world import World
-
-
-@pytest.fixture
-def settings(world: World) -> Settings:
-    return load_settings(world.config(), {})
-
-
-@pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    opened = Session(settings.mysql, lifetime=60)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
