@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import pymysql
 from cdc_outbox import IdempotentConsumer
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
+from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.harness.process import environment
 
 GROUP = "inventory"
@@ -34,6 +37,10 @@ class Shop:
         for table in (schema.PROCESSED, schema.OFFSETS):
             self.execute(schema.ddl(table, TableName(self.database, table)))
         self.execute("CREATE TABLE effect (event_id VARCHAR(64) NOT NULL, note VARCHAR(64) NULL) ENGINE=InnoDB")
+
+    def clear(self) -> None:
+        for table in (schema.PROCESSED, schema.OFFSETS, "effect"):
+            self.execute(f"DELETE FROM {table}")
 
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
         chosen: dict[str, Any] = {
@@ -86,6 +93,23 @@ class Shop:
             partition,
         )
         return int(found[0][0]) if found else None
+
+
+def make_shop(server: MySQLEndpoint) -> Shop:
+    """A shop in a new database of its own."""
+    shop = Shop(server.host, server.port, server.user, server.password, f"t_{uuid.uuid4().hex[:12]}")
+    with shop.connect(database=None) as admin, admin.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE `{shop.database}`")
+    shop.make_tables()
+    return shop
+
+
+@contextlib.contextmanager
+def shop_on(server: MySQLEndpoint) -> Iterator[Shop]:
+    """`make_shop`, and its database dropped at the end."""
+    shop = make_shop(server)
+    yield shop
+    shop.execute(f"DROP DATABASE `{shop.database}`")
 
 
 class ConsumerProcess:

@@ -7,7 +7,6 @@ import contextlib
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,34 +23,23 @@ from cdc_outbox.app.consumer_retry import AttemptsUsedUp, Failure, Outcome
 from cdc_outbox.errors import EventBusy, LeaseLost, NotInTransaction, Refused
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
-from tests.harness.shop import ConsumerProcess, Shop, in_threads
+from tests.harness.shop import ConsumerProcess, Shop, in_threads, make_shop, shop_on
 from tests.harness.world import wait_until
 
 MODES = ("transactional", "record_first")
 both_modes = pytest.mark.parametrize("mode", MODES)
 
 
-def shop_on(server: MySQLEndpoint, database: str) -> Shop:
-    shop = Shop(server.host, server.port, server.user, server.password, database)
-    shop.make_tables()
-    return shop
-
-
 @pytest.fixture(scope="module")
 def shop_of_all(mysql_server: MySQLEndpoint) -> Iterator[Shop]:
-    server = mysql_server
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    with pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password) as connection:
-        connection.cursor().execute(f"CREATE DATABASE `{name}`")
-        yield shop_on(server, name)
-        connection.cursor().execute(f"DROP DATABASE `{name}`")
+    with shop_on(mysql_server) as made:
+        yield made
 
 
 @pytest.fixture
 def shop(shop_of_all: Shop) -> Shop:
     """Empty tables; making a database for each test would take most of the time."""
-    for table in ("processed_event", "consumer_offset", "effect"):
-        shop_of_all.execute(f"DELETE FROM {table}")
+    shop_of_all.clear()
     return shop_of_all
 
 
@@ -358,12 +346,9 @@ def test_an_event_in_anothers_transaction_is_busy(shop: Shop) -> None:
 # -- outages ----------------------------------------------------------------------------------------------------------
 
 
-def test_mysql_gone_and_back(make_mysql: Callable[..., Server[MySQLEndpoint]], database: str) -> None:
+def test_mysql_gone_and_back(make_mysql: Callable[..., Server[MySQLEndpoint]]) -> None:
     server = make_mysql()
-    first = server.endpoint
-    with pymysql.connect(host=first.host, port=first.port, user=first.user, password=first.password) as connection:
-        connection.cursor().execute(f"CREATE DATABASE `{database}`")
-    shop = shop_on(first, database)
+    shop = make_shop(server.endpoint)
     consumers = {mode: shop.consumer(mode=mode) for mode in MODES}
     for mode, consumer in consumers.items():
         consumer.process(f"{mode} 1", effect(shop, mode, f"{mode} 1"))

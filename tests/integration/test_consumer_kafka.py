@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pymysql
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer
@@ -22,7 +21,7 @@ from cdc_outbox.testing.demo.consumer import make_topic
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.kafka import consumer_of
-from tests.harness.shop import ConsumerProcess, Shop
+from tests.harness.shop import ConsumerProcess, Shop, make_shop, shop_on
 from tests.harness.world import wait_until
 
 both_clients = pytest.mark.parametrize("client", ["kafka-python", "confluent"])
@@ -75,20 +74,13 @@ def street(kafka_broker: KafkaEndpoint, topic_prefix: str) -> Street:
 
 @pytest.fixture(scope="module")
 def shop_of_all(mysql_server: MySQLEndpoint) -> Iterator[Shop]:
-    server = mysql_server
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    with pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password) as connection:
-        connection.cursor().execute(f"CREATE DATABASE `{name}`")
-        shop = Shop(server.host, server.port, server.user, server.password, name)
-        shop.make_tables()
-        yield shop
-        connection.cursor().execute(f"DROP DATABASE `{name}`")
+    with shop_on(mysql_server) as made:
+        yield made
 
 
 @pytest.fixture
 def shop(shop_of_all: Shop) -> Shop:
-    for table in ("processed_event", "consumer_offset", "effect"):
-        shop_of_all.execute(f"DELETE FROM {table}")
+    shop_of_all.clear()
     return shop_of_all
 
 
@@ -289,13 +281,9 @@ def test_killed_in_the_middle_of_a_stream(shop: Shop, street: Street) -> None:
     assert in_order(shop) == events
 
 
-def test_mysql_gone_and_back(make_mysql: Callable[..., Server[MySQLEndpoint]], database: str, street: Street) -> None:
+def test_mysql_gone_and_back(make_mysql: Callable[..., Server[MySQLEndpoint]], street: Street) -> None:
     server = make_mysql()
-    one = server.endpoint
-    with pymysql.connect(host=one.host, port=one.port, user=one.user, password=one.password) as connection:
-        connection.cursor().execute(f"CREATE DATABASE `{database}`")
-    shop = Shop(one.host, one.port, one.user, one.password, database)
-    shop.make_tables()
+    shop = make_shop(server.endpoint)
     consumer = shop.consumer(group=street.group, max_attempts=1, dead_letter=print)
     with running(consumer, street, "confluent", writes(shop)):
         street.send("e0")
