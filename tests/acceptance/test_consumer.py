@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdc_outbox.testing.demo.consumer import make_topic
 from tests.harness.judge import Judge
+from tests.harness.kafka import create_topic
 from tests.harness.shop import GROUP, ConsumerProcess, Shop
 from tests.harness.world import World, wait_until
 
@@ -14,7 +14,7 @@ def test_each_effect_once_although_relay_and_consumers_are_killed(world: World) 
     """The relay sends events again after each kill; every effect is there once, in the order of its aggregate."""
     shop = Shop(world.host, world.port, world.user, world.password, world.database)
     shop.make_tables()
-    make_topic(world.bootstrap, world.topic)
+    create_topic(world.bootstrap, world.topic, partitions=3)
     kafka = {"client": "confluent", "bootstrap": world.bootstrap, "topic": world.topic, "progress": True}
     consumers = [ConsumerProcess(shop, mode="transactional", kafka=kafka) for _ in range(2)]
     relay = world.start()

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # its way
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its way
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.errors import Hold
 from cdc_outbox.kafka.follower import BEGINNING, Followed, Follower, make_follower
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint
+from tests.harness.kafka import create_topic
 
 pytestmark = [
     pytest.mark.parametrize("client", ["confluent", "kafka-python"]),
@@ -32,7 +33,7 @@ class Topic:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def make(self, partitions: int = 2) -> None:
-        self._admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(30)
+        create_topic(self._bootstrap, self.name, partitions)
 
     def widen(self, partitions: int) -> None:
         self._admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)

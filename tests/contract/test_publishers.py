@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its way of exporting
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # its way of exporting
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.errors import Hold, RecordRefused
@@ -23,7 +23,7 @@ from cdc_outbox.kafka.topics import record_bytes
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, wait_until
 from cdc_outbox.testing.services.server import Server
-from tests.harness.kafka import read_topic, set_topic_config
+from tests.harness.kafka import create_topic, read_topic, set_topic_config
 
 pytestmark = [
     pytest.mark.parametrize("client", ["confluent", "kafka-python"]),
@@ -113,17 +113,8 @@ def native_threads() -> int:
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0  # noqa: PTH112, PTH208
 
 
-def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
-    topic = f"t-{uuid.uuid4().hex[:12]}"
-    renamed = {name.replace("_", "."): value for name, value in configs.items()}
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    made = admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=renamed)])
-    made[topic].result(30)
-    shown = wait_until(
-        lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions, seconds=30
-    )
-    assert shown
-    return topic
+def new_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+    return create_topic(bootstrap, f"t-{uuid.uuid4().hex[:12]}", partitions, **configs)
 
 
 def record(topic: str, token: int = 0, *, size: int = 100, **fields: object) -> Record:
@@ -154,7 +145,7 @@ def numbers(bootstrap: str, topic: str) -> list[int]:
 
 
 def test_order_within_a_key_and_javas_partitions(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap, partitions=5)
+    topic = new_topic(kafka_broker.bootstrap, partitions=5)
     outlet = open_outlet()
     keys = [b"order-%d" % number for number in range(40)] + ["bestellung-größe".encode()]
     count = 5000
@@ -172,7 +163,7 @@ def test_order_within_a_key_and_javas_partitions(open_outlet: Open, kafka_broker
 
 def test_partitions_of_javas_golden_keys(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
     golden = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-longer-string": -1486304829, b"abc": 479470107}
-    topic = create_topic(kafka_broker.bootstrap, partitions=12)
+    topic = new_topic(kafka_broker.bootstrap, partitions=12)
     outlet = open_outlet()
     outlet.send(*(record(topic, token, key=key) for token, key in enumerate(golden)))
     outlet.tokens(len(golden))
@@ -181,7 +172,7 @@ def test_partitions_of_javas_golden_keys(open_outlet: Open, kafka_broker: KafkaE
 
 
 def test_a_record_arrives_as_it_was_given(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap)
+    topic = new_topic(kafka_broker.bootstrap)
     outlet = open_outlet()
     headers = [("event_id", b"e-1"), ("größe", "✓".encode()), ("empty", b"")]
     outlet.send(
@@ -206,7 +197,7 @@ def test_a_record_arrives_as_it_was_given(open_outlet: Open, kafka_broker: Kafka
 def test_compression(client: str, open_outlet: Open, kafka_broker: KafkaEndpoint, compression: str) -> None:
     if client == "kafka-python" and compression != "gzip":
         pytest.skip("needs a further package")
-    topic = create_topic(kafka_broker.bootstrap)
+    topic = new_topic(kafka_broker.bootstrap)
     outlet = open_outlet(compression=compression)
     outlet.send(*(record(topic, token) for token in range(100)))
     outlet.tokens(100)
@@ -217,7 +208,7 @@ def test_compression(client: str, open_outlet: Open, kafka_broker: KafkaEndpoint
 
 
 def test_the_topics_limit_is_known_to_the_byte(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap, max_message_bytes="2000")
+    topic = new_topic(kafka_broker.bootstrap, max_message_bytes="2000")
     outlet = open_outlet()
     size = 2000 - record_bytes(record(topic, size=1700)) + 1700
     largest = record(topic, size=size)
@@ -230,7 +221,7 @@ def test_the_topics_limit_is_known_to_the_byte(open_outlet: Open, kafka_broker: 
 
 
 def test_a_record_that_only_the_broker_finds_too_large(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap, max_message_bytes="2000")
+    topic = new_topic(kafka_broker.bootstrap, max_message_bytes="2000")
     outlet = open_outlet()
     outlet.send(record(topic, 0))
     outlet.tokens(1)
@@ -245,7 +236,7 @@ def test_a_record_that_only_the_broker_finds_too_large(open_outlet: Open, kafka_
 
 
 def test_a_refused_batch_ends_nothing_else(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap)
+    topic = new_topic(kafka_broker.bootstrap)
     outlet = open_outlet(linger=0.2)
     outlet.send(record(topic, 0))
     outlet.tokens(1)
@@ -260,7 +251,7 @@ def test_a_refused_batch_ends_nothing_else(open_outlet: Open, kafka_broker: Kafk
 
 
 def test_batches_fit_the_topic_however_many_records_there_are(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap, max_message_bytes="10000")
+    topic = new_topic(kafka_broker.bootstrap, max_message_bytes="10000")
     outlet = open_outlet(linger=0.05)
     outlet.send(*(record(topic, token, size=400) for token in range(1000)))
     outlet.tokens(1000)
@@ -308,19 +299,19 @@ def test_a_missing_topic_is_refused_until_it_exists(open_outlet: Open, own_broke
     assert time.monotonic() - began < 5.5
     assert refusal is not None
     assert refusal.name == "UNKNOWN_TOPIC_OR_PARTITION"
-    topic = create_topic(bootstrap)
+    topic = new_topic(bootstrap)
     outlet.send(record(topic))
     outlet.tokens(1)
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic("t-missing", num_partitions=1, replication_factor=1)])["t-missing"].result(30)
+    create_topic(bootstrap, "t-missing")
     assert wait_until(lambda: outlet.publisher.refusal(record("t-missing")) is None, seconds=20)
     outlet.send(record("t-missing"))
     outlet.tokens(2)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics(["t-missing"])["t-missing"].result(30)
 
 
 def test_what_a_broker_says_of_itself(client: str, own_broker: Server[KafkaEndpoint]) -> None:
-    topic = create_topic(own_broker.endpoint.bootstrap)
+    topic = new_topic(own_broker.endpoint.bootstrap)
     settings = KafkaSettings(bootstrap_servers=own_broker.endpoint.bootstrap, client=client)  # type: ignore[arg-type]
     facts = describe_broker(settings)
     assert client in facts.client
@@ -335,7 +326,7 @@ def test_what_a_broker_says_of_itself(client: str, own_broker: Server[KafkaEndpo
 
 
 def test_a_frozen_broker_delays_and_loses_nothing(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
-    topic = create_topic(own_broker.endpoint.bootstrap)
+    topic = new_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
     outlet.send(record(topic, 0))
     outlet.tokens(1)
@@ -353,7 +344,7 @@ def test_a_frozen_broker_delays_and_loses_nothing(open_outlet: Open, own_broker:
 def test_a_broker_that_crashes_and_comes_back(
     client: str, open_outlet: Open, own_broker: Server[KafkaEndpoint], caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = create_topic(own_broker.endpoint.bootstrap)
+    topic = new_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
     outlet.send(record(topic, 0))
     outlet.tokens(1)
@@ -374,7 +365,7 @@ def test_a_broker_that_crashes_and_comes_back(
 def test_an_idle_publisher_knows_of_an_outage_and_of_its_end(
     open_outlet: Open, own_broker: Server[KafkaEndpoint]
 ) -> None:
-    topic = create_topic(own_broker.endpoint.bootstrap)
+    topic = new_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
     outlet.send(record(topic))
     outlet.tokens(1)
@@ -387,7 +378,7 @@ def test_an_idle_publisher_knows_of_an_outage_and_of_its_end(
 @pytest.mark.long
 def test_a_topic_deleted_under_way_is_a_hold(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
     bootstrap = own_broker.endpoint.bootstrap
-    topic, other = create_topic(bootstrap), create_topic(bootstrap)
+    topic, other = new_topic(bootstrap), new_topic(bootstrap)
     outlet = open_outlet(bootstrap)
     outlet.send(record(topic, 0), record(other, 1))
     outlet.tokens(2)
@@ -413,7 +404,7 @@ def test_a_look_up_without_answer_is_a_hold(open_outlet: Open, own_broker: Serve
 
 def test_purge_drops_what_is_not_on_the_wire(open_outlet: Open, own_broker: Server[KafkaEndpoint]) -> None:
     bootstrap = own_broker.endpoint.bootstrap
-    topic = create_topic(bootstrap)
+    topic = new_topic(bootstrap)
     outlet = open_outlet(bootstrap)
     outlet.send(record(topic, 0))
     outlet.tokens(1)
@@ -433,7 +424,7 @@ def test_purge_drops_what_is_not_on_the_wire(open_outlet: Open, own_broker: Serv
 
 
 def test_close_tells_the_outcome_of_everything(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
-    topic = create_topic(kafka_broker.bootstrap)
+    topic = new_topic(kafka_broker.bootstrap)
     outlet = open_outlet()
     outlet.send(*(record(topic, token) for token in range(5000)))
     assert outlet.publisher.close(10)
@@ -449,7 +440,7 @@ def test_close_tells_the_outcome_of_everything(open_outlet: Open, kafka_broker: 
 def test_while_the_broker_does_not_answer_close_ends_and_nothing_new_is_made(
     client: str, open_outlet: Open, own_broker: Server[KafkaEndpoint], state: str
 ) -> None:
-    topic = create_topic(own_broker.endpoint.bootstrap)
+    topic = new_topic(own_broker.endpoint.bootstrap)
     outlet = open_outlet(own_broker.endpoint.bootstrap)
     outlet.send(record(topic, 0))
     outlet.tokens(1)

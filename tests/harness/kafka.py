@@ -121,13 +121,18 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
-    """With one partition; returns when it can be seen."""
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> str:
+    """Returns its name, when all partitions can be seen. configs: its settings, with `_` for each dot."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
+    dotted = {name.replace("_", "."): value for name, value in configs.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result(30)
     deadline = time.monotonic() + PATIENCE
-    while topic not in admin.list_topics(timeout=10).topics:
+    while True:
+        seen = admin.list_topics(timeout=10).topics.get(topic)
+        if seen is not None and len(seen.partitions) == partitions:
+            return topic
         assert time.monotonic() < deadline, f"topic {topic} does not appear"
+        time.sleep(0.05)
 
 
 def consumer_of(client: str, bootstrap: str, group: str) -> Any:

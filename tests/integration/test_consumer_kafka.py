@@ -17,10 +17,9 @@ from cdc_outbox import IdempotentConsumer
 from cdc_outbox.app.consumer_partitions import Received
 from cdc_outbox.app.consumer_retry import Failure
 from cdc_outbox.errors import Refused
-from cdc_outbox.testing.demo.consumer import make_topic
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
-from tests.harness.kafka import consumer_of
+from tests.harness.kafka import consumer_of, create_topic
 from tests.harness.shop import ConsumerProcess, Shop, make_shop, shop_on
 from tests.harness.world import wait_until
 
@@ -38,7 +37,7 @@ class Street:
         self.bootstrap = bootstrap
         self.topic = topic
         self.group = f"g-{uuid.uuid4().hex[:8]}"
-        make_topic(bootstrap, topic, partitions)
+        create_topic(bootstrap, topic, partitions)
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def send(self, *event_ids: str, partition: int = 0) -> None:
