@@ -10,8 +10,7 @@ from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.gtid_wire import MariadbGtid, decode_mariadb_gtid
 from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.errors import BinlogUnreadable
-from cdc_outbox.model import Transaction
-from tests.unit.binlog.wire import OTHER, OUTBOX, SECONDS, Dump
+from tests.unit.binlog.wire import OTHER, OUTBOX, SECONDS, Dump, feed
 
 ALONE, GROUP, PREPARED, COMPLETED = 1, 2, 64, 128
 
@@ -53,10 +52,6 @@ def assembler() -> Assembler:
     return Assembler([OUTBOX], "binlog.000001", 1000)
 
 
-def feed(assembler: Assembler, dump: Dump) -> list[Transaction]:
-    return [transaction for given in assembler.feed(dump.take()) for transaction in given]
-
-
 def test_transactions(dump: MariadbDump, assembler: Assembler) -> None:
     dump.transaction("e1", "e2")
     end = dump.offset
@@ -67,7 +62,7 @@ def test_transactions(dump: MariadbDump, assembler: Assembler) -> None:
     dump.rows("e3", kind=ev.UPDATE_ROWS)
     dump.commit()
     dump.statement("ALTER TABLE outbox_event ADD a INT")
-    first, second, third = feed(assembler, dump)
+    first, second, third = feed(assembler, dump.take())
     assert [event.event_id for event in first.events] == ["e1", "e2"] and first.end == ("binlog.000001", end)
     assert first.events[0].committed_at == SECONDS * 1000 and first.events[0].payload == b"1"
     assert not first.gtids
@@ -83,13 +78,13 @@ def test_xa(dump: MariadbDump, assembler: Assembler) -> None:
         dump.event(ev.XA_PREPARE, bytes(13))
         dump.mariadb_gtid(COMPLETED | ALONE, (b"a'", b"b", 7))
         dump.query(f"XA {end} X'6127',X'62',7")
-    assert [[event.event_id for event in t.events] for t in feed(assembler, dump)] == [[], ["e1"], []]
+    assert [[event.event_id for event in t.events] for t in feed(assembler, dump.take())] == [[], ["e1"], []]
 
 
 def test_places_between_transactions(dump: MariadbDump, assembler: Assembler) -> None:
     for kind in (161, 163, 164):
         dump.event(kind, bytes(20))
-    (moved,) = feed(assembler, dump)
+    (moved,) = feed(assembler, dump.take())
     assert moved.end == ("binlog.000001", dump.offset) and not moved.traffic
 
 
@@ -104,7 +99,7 @@ def test_what_a_gtid_event_says() -> None:
 def test_a_gtid_event_cut_short(dump: MariadbDump, assembler: Assembler) -> None:
     dump.event(ev.MARIADB_GTID, bytes(5))
     with pytest.raises(BinlogUnreadable, match="GTID event of MariaDB"):
-        feed(assembler, dump)
+        feed(assembler, dump.take())
 
 
 def test_a_position_inside_a_transaction(dump: MariadbDump, assembler: Assembler) -> None:

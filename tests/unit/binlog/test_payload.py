@@ -12,22 +12,7 @@ from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.errors import BinlogUnreadable
 from cdc_outbox.gtid import GtidRange
-from cdc_outbox.model import Transaction
-from tests.unit.binlog.wire import OTHER, OUTBOX, SECOND, SECONDS, SERVER, Dump
-
-
-@pytest.fixture
-def dump() -> Dump:
-    return Dump(offset=1000).begins()
-
-
-@pytest.fixture
-def assembler() -> Assembler:
-    return Assembler([OUTBOX, SECOND], "binlog.000001", 1000, chunk_events=100)
-
-
-def feed(assembler: Assembler, dump: Dump) -> list[Transaction]:
-    return [transaction for given in assembler.feed(dump.take()) for transaction in given]
+from tests.unit.binlog.wire import OTHER, OUTBOX, SECOND, SECONDS, SERVER, Dump, feed
 
 
 def compressed(dump: Dump, *event_ids: str, **fields: int) -> None:
@@ -45,7 +30,7 @@ def test_a_compressed_transaction(checksums: bool) -> None:
     compressed(dump, "e1", "e2")
     end = dump.offset
     dump.transaction("e3")
-    _, first, second = feed(assembler, dump)
+    _, first, second = feed(assembler, dump.take())
     assert [event.event_id for event in first.events] == ["e1", "e2"]
     assert first.end == ("binlog.000002", end) and first.gtids == [GtidRange(str(SERVER), 1, 1)]
     assert first.events[0].payload == b"1" and first.events[0].committed_at == SECONDS * 1000 + 1
@@ -65,7 +50,7 @@ def test_what_is_inside_means_what_it_means_outside(dump: Dump, assembler: Assem
         dump.insert("e2")
         dump.commit()
     before = 1000
-    (transaction,) = feed(assembler, dump)
+    (transaction,) = feed(assembler, dump.take())
     assert [(event.event_id, event.incomplete) for event in transaction.events] == [
         ("e1", True),
         ("s1", False),
@@ -88,7 +73,7 @@ def test_large_events_and_small_ones_among_them(dump: Dump, assembler: Assembler
             for _ in range(50):
                 dump.rows(f"x{i}", table=OTHER, payload="x" * 10_000)
         dump.commit()
-    (transaction,) = feed(assembler, dump)
+    (transaction,) = feed(assembler, dump.take())
     assert [event.payload for event in transaction.events] == [f'"{text}"'.encode() for text in texts]
 
 
@@ -96,7 +81,7 @@ def test_its_end_counts_beyond_4_gib(dump: Dump, assembler: Assembler) -> None:
     for i in range(6):
         dump.offset += 1 << 30
         compressed(dump, f"e{i}")
-    assert feed(assembler, dump)[-1].end == ("binlog.000001", dump.offset) and dump.offset > 6 << 30
+    assert feed(assembler, dump.take())[-1].end == ("binlog.000001", dump.offset) and dump.offset > 6 << 30
 
 
 def test_parts_of_a_large_one_are_given_while_it_is_read(dump: Dump, assembler: Assembler) -> None:
@@ -151,7 +136,7 @@ def test_memory_does_not_grow_with_what_is_in_it(dump: Dump, assembler: Assemble
 def test_fields_that_are_not_true(dump: Dump, assembler: Assembler, fields: dict[str, int], said: str) -> None:
     compressed(dump, "e1", **fields)
     with pytest.raises(BinlogUnreadable, match=said) as caught:
-        feed(assembler, dump)
+        feed(assembler, dump.take())
     assert caught.value.hint and f"binlog.000001:{dump.offset}" in caught.value.hint
 
 
@@ -180,11 +165,11 @@ def test_damaged_contents(dump: Dump, assembler: Assembler, frames: bytes, size:
     dump.payload(frames, size=size)
     dump.transaction("e1")
     with pytest.raises(BinlogUnreadable, match=said):
-        feed(assembler, dump)
+        feed(assembler, dump.take())
 
 
 def test_frames_may_be_several(dump: Dump, assembler: Assembler) -> None:
     dump.gtid()
     dump.payload(zstandard.compress(EVENTS[:30]) + zstandard.compress(EVENTS[30:]), size=len(EVENTS))
-    (transaction,) = feed(assembler, dump)
+    (transaction,) = feed(assembler, dump.take())
     assert transaction.end == ("binlog.000001", dump.offset)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from cdc_outbox.binlog import events as ev
@@ -12,21 +10,7 @@ from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.errors import BinlogUnreadable, Hold
 from cdc_outbox.gtid import GtidRange, GtidSet
 from cdc_outbox.model import Transaction
-from tests.unit.binlog.wire import CHECKPOINT, OTHER, OUTBOX, SECOND, SECONDS, SERVER, Dump
-
-
-@pytest.fixture
-def dump() -> Dump:
-    return Dump(offset=1000).begins()
-
-
-@pytest.fixture
-def assembler() -> Assembler:
-    return Assembler([OUTBOX, SECOND], "binlog.000001", 1000, chunk_events=100)
-
-
-def feed(assembler: Assembler, events: Iterable[bytes]) -> list[Transaction]:
-    return [transaction for given in assembler.feed(events) for transaction in given]
+from tests.unit.binlog.wire import CHECKPOINT, OTHER, OUTBOX, SECOND, SECONDS, SERVER, Dump, feed
 
 
 def ids(transactions: list[Transaction]) -> list[list[str]]:

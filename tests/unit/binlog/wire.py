@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from zlib import crc32
 
 import zstandard
 
 from cdc_outbox.binlog import events as ev
-from cdc_outbox.model import TableName
+from cdc_outbox.binlog.transactions import Assembler
+from cdc_outbox.model import TableName, Transaction
 from tests.unit.binlog.binary_json import encoded
 
 SERVER = uuid.UUID("aaaaaaaa-0000-0000-0000-000000000001")
@@ -164,3 +165,7 @@ class Dump:
     @staticmethod
     def _table_id(table: TableName) -> bytes:
         return (100 + TABLES.index(table)).to_bytes(6, "little")
+
+
+def feed(assembler: Assembler, events: Iterable[bytes]) -> list[Transaction]:
+    return [transaction for given in assembler.feed(events) for transaction in given]
