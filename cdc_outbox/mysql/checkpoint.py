@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pymysql.err import MySQLError
+
 from cdc_outbox.errors import BinlogLost, Fenced, Refused
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Position
 from cdc_outbox.mysql.position_file import position_file
 from cdc_outbox.mysql.queries import query
-from cdc_outbox.mysql.session import Session
+from cdc_outbox.mysql.session import Session, error_code
 
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 RESET = "reset"
 """State of a checkpoint that was reset: what is pending is swept before reading begins at its position."""
+
+_SYNTAX = 1064
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def set_paused(session: Session, name: str, paused: bool) -> None:
 
 
 def is_paused(session: Session, name: str) -> bool:
-    row = session.row("SELECT paused FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0", (name,))
+    row = session.row(query("is_paused"), (name,))
     return row is not None and bool(row[0])
 
 
@@ -175,8 +179,8 @@ def _file_position(session: Session) -> Position:
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
             rows = session.query(statement)
-        except Exception as error:
-            if getattr(error, "args", (0,))[0] == 1064:  # the other spelling, before or after 8.2
+        except MySQLError as error:
+            if error_code(error) == _SYNTAX:  # the other spelling, before or after 8.2
                 continue
             raise
         if rows:

@@ -1,4 +1,4 @@
-"""Loads queries.sql: every statement the relay runs, by name."""
+"""Loads queries.sql: every statement on a table that the relay runs, by name."""
 
 from __future__ import annotations
 

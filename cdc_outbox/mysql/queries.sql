@@ -1,4 +1,4 @@
--- Every statement the relay runs. `-- name --` begins one; {parts} are SQL text, %s are values.
+-- Every statement on a table that the relay runs. `-- name --` begins one; {parts} are SQL text, %s are values.
 --
 -- Status changes name rows by id AND event_id and by the status they expect (promise P4), and force the primary key:
 -- with as many ids as rows of one status the optimizer takes idx_status_next_retry and locks ranges under the writers.
@@ -47,6 +47,9 @@ ON DUPLICATE KEY UPDATE epoch = epoch + 1, owner = '', server_uuid = @@server_uu
 INSERT INTO cdc_outbox_checkpoint (name, shard, epoch, owner, server_uuid, paused, updated_at)
 VALUES (%s, 0, 0, '', @@server_uuid, %s, NOW(6))
 ON DUPLICATE KEY UPDATE paused = VALUES(paused), updated_at = NOW(6)
+
+-- is_paused --
+SELECT paused FROM cdc_outbox_checkpoint WHERE name = %s AND shard = 0
 
 -- lock_try --
 SELECT GET_LOCK(%s, %s)
