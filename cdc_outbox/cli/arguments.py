@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cdc_outbox.errors import Refused
+
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
     from cdc_outbox.model import TableName
@@ -27,11 +29,23 @@ def age(text: str, option: str) -> float:
         raise typer.BadParameter(f"{text!r} {error}", param_hint=option) from None
 
 
-def tables_of(settings: Settings, name: str | None) -> list[TableName]:
-    """All configured tables, or the one that is named. Raises Refused for any other."""
-    from cdc_outbox.ops.emit import chosen_table
+def table_of(settings: Settings, name: str | None) -> TableName:
+    """The configured table that is named, or the first. Raises Refused for any other."""
+    tables = settings.table_names
+    if name is None:
+        return tables[0]
+    for table in tables:
+        if name in (table.name, str(table)):
+            return table
+    raise Refused(
+        f"{name!r} is none of this relay's tables",
+        hint=f"outbox.tables has {', '.join(str(one) for one in tables)}",
+    )
 
-    return list(settings.table_names) if name is None else [chosen_table(settings, name)]
+
+def tables_of(settings: Settings, name: str | None) -> list[TableName]:
+    """The configured table that is named, or all. Raises Refused for any other."""
+    return list(settings.table_names) if name is None else [table_of(settings, name)]
 
 
 def ago(seconds: float) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cdc_outbox.cli.arguments import table_of
+
 
 def emit(
     ctx: typer.Context,
@@ -27,7 +29,7 @@ def emit(
     settings = ctx.obj.settings()
     for event in events.emit(
         settings,
-        events.chosen_table(settings, table),
+        table_of(settings, table),
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=event_type,

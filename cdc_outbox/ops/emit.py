@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from cdc_outbox.config import Settings
 
 
-def chosen_table(settings: Settings, name: str | None) -> TableName:
-    """The configured table called `name` (None: the first). Raises Refused for any other."""
-    tables = settings.table_names
-    if name is None:
-        return tables[0]
-    for table in tables:
-        if name in (table.name, str(table)):
-            return table
-    raise Refused(
-        f"{name!r} is none of this relay's tables",
-        hint=f"outbox.tables has {', '.join(str(one) for one in tables)}",
-    )
-
-
 def emit(
     settings: Settings,
     table: TableName,

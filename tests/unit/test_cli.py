@@ -15,13 +15,13 @@ import pytest
 
 from cdc_outbox import __version__
 from cdc_outbox.cli import main
+from cdc_outbox.cli.arguments import table_of
 from cdc_outbox.config import load_settings
 from cdc_outbox.errors import BinlogLost, BinlogUnreadable, CdcOutboxError, Hold, Refused
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Position
 from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.ops import reposition
-from cdc_outbox.ops.emit import chosen_table
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-s3cr3t"
@@ -448,6 +448,6 @@ def test_emit_refuses_what_is_no_json_and_other_tables(cli: Cli) -> None:
 
 def test_emit_chooses_the_table(cli: Cli) -> None:
     settings = load_settings(cli.config, {})
-    assert str(chosen_table(settings, None)) == "shop.outbox_event"
-    assert str(chosen_table(settings, "outbox")) == "stock.outbox"
-    assert str(chosen_table(settings, "stock.outbox")) == "stock.outbox"
+    assert str(table_of(settings, None)) == "shop.outbox_event"
+    assert str(table_of(settings, "outbox")) == "stock.outbox"
+    assert str(table_of(settings, "stock.outbox")) == "stock.outbox"
