@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,8 @@ def database_on(server: MySQLEndpoint) -> Iterator[Database]:
 class Tail:
     """Reads from `start` in a thread, and keeps all it gets. Stops at the end of its `with` block.
 
-    options are BinlogReader's; gate: what the sink waits for before it takes anything.
+    options are BinlogReader's; take: is given what comes before it is kept; gate: what the sink waits for before it
+    takes anything.
     """
 
     def __init__(self, database: Database, start: Position, **options: Any) -> None:
@@ -131,6 +133,7 @@ class Tail:
         }
         connect = settings.pop("connect", database.connect)
         tables = settings.pop("tables", [database.outbox])
+        self._take_first = settings.pop("take", None)
         self.reader = BinlogReader(connect, tables, start, self._take, **settings)
         self._thread = threading.Thread(target=self._run, name="tail")
 
@@ -141,6 +144,8 @@ class Tail:
 
     def _take(self, transactions: list[Transaction]) -> None:
         assert self.gate.wait(DEADLINE)
+        if self._take_first is not None:
+            self._take_first(transactions)
         with self._arrived:
             self.transactions += transactions
             self._arrived.notify_all()
@@ -199,6 +204,24 @@ class Tail:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def peak_memory(database: Database, start: Position, see: Callable[[Event], None], **options: Any) -> int:
+    """The most bytes of Python's objects while all from `start` on is read. see: gets each event; none is kept."""
+
+    def take(transactions: list[Transaction]) -> None:
+        for transaction in transactions:
+            for event in transaction.events:
+                see(event)
+            transaction.events.clear()
+
+    tracemalloc.start()
+    try:
+        with Tail(database, start, take=take, **options) as tail:
+            tail.wait_for_position(database.position())
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @contextmanager

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 
-from cdc_outbox.model import Transaction
-from tests.integration.binlog_tail import Database, Tail
+from cdc_outbox.model import Event, Transaction
+from tests.integration.binlog_tail import Database, Tail, peak_memory
 
 MIB = 1 << 20
 
@@ -101,22 +99,11 @@ def test_memory_while_a_large_one_is_read(outbox: Database, mib: int) -> None:
     outbox.connection.commit()
     assert outbox.position().offset - start.offset < mib * MIB // 50
     seen: list[str] = []
-    tracemalloc.start()
-    try:
-        with Tail(outbox, start, chunk_bytes=4 * MIB) as tail:
 
-            def count_only(transactions: list[Transaction]) -> None:
-                for event in (event for t in transactions for event in t.events):
-                    assert len(event.payload or b"") == MIB + 2
-                    seen.append(event.event_id)
-                for t in transactions:
-                    t.events.clear()
-                Tail._take(tail, transactions)
+    def see(event: Event) -> None:
+        assert len(event.payload or b"") == MIB + 2
+        seen.append(event.event_id)
 
-            tail.reader._sink = count_only
-            tail.wait_for_position(outbox.position())
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    peak = peak_memory(outbox, start, see, chunk_bytes=4 * MIB)
     assert seen == [f"e{i}" for i in range(mib // 2)]
     assert peak < 32 * MIB

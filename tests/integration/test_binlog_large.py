@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
-from cdc_outbox.model import Transaction
+from cdc_outbox.model import Event
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.integration import binlog_tail
-from tests.integration.binlog_tail import Database, Tail, database_on
+from tests.integration.binlog_tail import Database, Tail, database_on, peak_memory
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -51,24 +50,13 @@ def test_memory_while_many_rows_are_read(outbox: Database, rows: int, monkeypatc
     insert_many(outbox, rows)
     outbox.insert("last")
     seen = 0
-    tracemalloc.start()
-    try:
-        with Tail(outbox, start) as tail:
 
-            def count_only(transactions: list[Transaction]) -> None:
-                nonlocal seen
-                for event in (event for t in transactions for event in t.events):
-                    seen += 1
-                    assert event.event_id == (f"e{seen}" if seen <= rows else "last")
-                for t in transactions:
-                    t.events.clear()
-                Tail._take(tail, transactions)
+    def see(event: Event) -> None:
+        nonlocal seen
+        seen += 1
+        assert event.event_id == (f"e{seen}" if seen <= rows else "last")
 
-            tail.reader._sink = count_only
-            tail.wait_for_position(outbox.position())
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    peak = peak_memory(outbox, start, see)
     assert seen == rows + 1
     assert peak < 24 * MIB
 
