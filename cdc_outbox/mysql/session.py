@@ -84,10 +84,10 @@ class Session:
     Used by one thread. `execute` returns matched rows (FOUND_ROWS), not changed ones.
     """
 
-    def __init__(self, settings: MySQLSettings, *, lifetime: float, read_timeout: float | None = None) -> None:
+    def __init__(self, settings: MySQLSettings, *, lifetime: float) -> None:
         """lifetime: seconds of silence after which the server ends the session, and its locks with it."""
         self.closed = False
-        self._connection = connect(settings, database=settings.database, read_timeout=read_timeout or lifetime)
+        self._connection = connect(settings, database=settings.database, read_timeout=lifetime)
         self._socket: socket.socket | None = getattr(self._connection, "_sock", None)
         self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
         try:

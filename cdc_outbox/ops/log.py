@@ -116,11 +116,10 @@ class Alerts:
         self,
         count: Callable[[str], None],
         *,
-        logger: logging.Logger | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._count = count
-        self._logger = logger or logging.getLogger(f"{OURS}.alerts")
+        self._logger = logging.getLogger(f"{OURS}.alerts")
         self._clock = clock
         self._groups: dict[tuple[str, str | None], _Group] = {}
         self._lock = threading.Lock()

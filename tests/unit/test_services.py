@@ -194,7 +194,7 @@ def test_a_server_that_does_not_start_is_removed_and_the_next_is_tried(
     native: Any = FakeServer(MySQLEndpoint("127.0.0.1", 2, "root", ""))
     monkeypatch.setattr(providers, "docker_mysql", lambda options, say: broken)
     monkeypatch.setattr(providers, "packaged_binaries", lambda say: SimpleNamespace(version="9.7.4"))
-    monkeypatch.setattr(providers, "native_mysql", lambda binaries, options, under: native)
+    monkeypatch.setattr(providers, "native_mysql", lambda binaries, options: native)
     assert providers.make_mysql({"gtid_mode": "OFF"}, said.append) is native
     assert broken.removed
     assert said == [

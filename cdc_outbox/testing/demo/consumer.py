@@ -11,16 +11,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 ADMIN_DEADLINE = 20.0
+PARTITIONS = 3
 
 See = Callable[[str, str, int, float], None]
 """Called with event_id, topic, partition, and when it came (seconds since the epoch)."""
 
 
-def make_topic(bootstrap: str, topic: str, partitions: int = 3) -> None:
+def make_topic(bootstrap: str, topic: str) -> None:
     """Create the topic where it is missing. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if topic not in admin.list_topics(timeout=ADMIN_DEADLINE).topics:
-        admin.create_topics([NewTopic(topic, partitions)])[topic].result(ADMIN_DEADLINE)
+        admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(ADMIN_DEADLINE)
 
 
 def remove_topic(bootstrap: str, topic: str) -> None:

@@ -35,16 +35,15 @@ class Written(NamedTuple):
 class OrderService:
     """Places orders and moves them on. connection: autocommit off; its errors are pymysql's, the caller's to meet."""
 
-    def __init__(self, connection: pymysql.Connection[Any], *, chance: random.Random | None = None) -> None:
+    def __init__(self, connection: pymysql.Connection[Any]) -> None:
         self._connection = connection
-        self._chance = chance or random.Random()
         self._open: dict[str, str] = {}  # order number -> state, of the orders that go on
 
     def work(self) -> Written:
         """What a minute in a shop brings: a new order, or an older one is paid or shipped."""
-        if self._open and self._chance.random() < 0.6:
-            return self.move_on(self._chance.choice(list(self._open)))
-        return self.place(self._chance.choice(_CUSTOMERS), self._chance.randrange(500, 50_000))
+        if self._open and random.random() < 0.6:
+            return self.move_on(random.choice(list(self._open)))
+        return self.place(random.choice(_CUSTOMERS), random.randrange(500, 50_000))
 
     def place(self, customer: str, cents: int) -> Written:
         number = f"A-{uuid.uuid4().hex[:6]}"

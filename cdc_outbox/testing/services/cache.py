@@ -12,6 +12,8 @@ from pathlib import Path
 from cdc_outbox.testing.services.child import PrivateFolder
 from cdc_outbox.testing.services.words import Say, Unavailable
 
+_TELL_EVERY = 3.0
+
 
 def cache_folder() -> Path:
     """$XDG_CACHE_HOME/cdc-outbox, else ~/.cache/cdc-outbox."""
@@ -44,12 +46,12 @@ def fetched(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def growing(folder: Path, what: str, say: Say, *, every: float = 3.0) -> Iterator[None]:
+def growing(folder: Path, what: str, say: Say) -> Iterator[None]:
     """While the block runs, say every few seconds how many megabytes have arrived in `folder`."""
     over = threading.Event()
 
     def tell() -> None:
-        while not over.wait(every):
+        while not over.wait(_TELL_EVERY):
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             say(f"{what}: {size / 1e6:.0f} MB so far")
 

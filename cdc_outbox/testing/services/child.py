@@ -233,11 +233,6 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(number, was)
 
 
-def running_children() -> list[Child]:
-    """The services of this program that run right now."""
-    return [child for child in list(_children) if child.alive]
-
-
 def _end_group(running: subprocess.Popen[str]) -> None:
     if running.poll() is None:
         with contextlib.suppress(ProcessLookupError):

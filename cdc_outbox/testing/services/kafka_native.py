@@ -24,11 +24,9 @@ _EXAMPLE_CLUSTER = "cdcOutboxCdcOutboxCdcQ"  # 16 bytes, base64
 _HERE = Path(__file__).parent
 
 
-def native_kafka(
-    jars: Path, java: str, options: Options | None = None, *, under: Path | None = None
-) -> NativeServer[KafkaEndpoint]:
+def native_kafka(jars: Path, java: str, options: Options | None = None) -> NativeServer[KafkaEndpoint]:
     """A broker on a port and a log folder of its own, not yet started. options: of server.properties."""
-    private = PrivateFolder("kafka", under=under)
+    private = PrivateFolder("kafka")
     folder = private.path
     port, controller = free_port(), free_port()
     place = {

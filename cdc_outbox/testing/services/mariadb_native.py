@@ -25,11 +25,9 @@ _PLACE = {
 _SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
 
 
-def native_mariadb(
-    binaries: MySQLBinaries, options: Options | None = None, *, under: Path | None = None
-) -> NativeServer[MySQLEndpoint]:
+def native_mariadb(binaries: MySQLBinaries, options: Options | None = None) -> NativeServer[MySQLEndpoint]:
     """A server on a port and a data folder of its own, not started. options: mariadbd's, `binlog_checksum="NONE"`."""
-    private = PrivateFolder("mariadb", under=under)
+    private = PrivateFolder("mariadb")
     folder = private.path
     endpoint = MySQLEndpoint("127.0.0.1", free_port(), "root", "")
     command = binaries.command(

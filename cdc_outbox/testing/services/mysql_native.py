@@ -41,11 +41,9 @@ class MySQLBinaries:
         return [*self.prefix, "--no-defaults", *user, *self.layout, *options]
 
 
-def native_mysql(
-    binaries: MySQLBinaries, options: Options | None = None, *, under: Path | None = None
-) -> NativeServer[MySQLEndpoint]:
+def native_mysql(binaries: MySQLBinaries, options: Options | None = None) -> NativeServer[MySQLEndpoint]:
     """A server on a port and a data folder of its own, not started. options: mysqld's, `gtid_mode="OFF"`."""
-    private = PrivateFolder("mysql", under=under)
+    private = PrivateFolder("mysql")
     folder = private.path
     endpoint = MySQLEndpoint("127.0.0.1", free_port(), "root", "")
     chosen = mysql_options(_PLACE, options or {})

@@ -68,17 +68,17 @@ def find_kafka(say: Say) -> Found[KafkaEndpoint]:
     return _first("Kafka", [*_given_kafka(os.environ), *own], _KAFKA_HELP, say)
 
 
-def make_mysql(options: Options, say: Say, *, under: Path | None = None) -> Server[MySQLEndpoint]:
+def make_mysql(options: Options, say: Say) -> Server[MySQLEndpoint]:
     """A server that nobody else uses, with further mysqld options, started. Raises NoService."""
-    return _own(_first("MySQL", own_mysql_providers(options, say, under=under), _MYSQL_HELP, say))
+    return _own(_first("MySQL", own_mysql_providers(options, say), _MYSQL_HELP, say))
 
 
-def make_mariadb(options: Options, say: Say, *, under: Path | None = None) -> Server[MySQLEndpoint]:
+def make_mariadb(options: Options, say: Say) -> Server[MySQLEndpoint]:
     """A MariaDB server that nobody else uses, with further mariadbd options, started. Raises NoService."""
 
     def native(binaries: MySQLBinaries) -> Found[MySQLEndpoint]:
         say(f"MariaDB: starting {binaries.version}")
-        return _started(native_mariadb(binaries, options, under=under))
+        return _started(native_mariadb(binaries, options))
 
     providers = [
         Provider("Docker", lambda: _started(docker_mariadb(options, say))),
@@ -88,15 +88,15 @@ def make_mariadb(options: Options, say: Say, *, under: Path | None = None) -> Se
     return _own(_first("MariaDB", providers, _MARIADB_HELP, say))
 
 
-def make_kafka(options: Options, say: Say, *, under: Path | None = None) -> Server[KafkaEndpoint]:
+def make_kafka(options: Options, say: Say) -> Server[KafkaEndpoint]:
     """A broker that nobody else uses, with further lines of server.properties, started. Raises NoService."""
-    return _own(_first("Kafka", own_kafka_providers(options, say, under=under), _KAFKA_HELP, say))
+    return _own(_first("Kafka", own_kafka_providers(options, say), _KAFKA_HELP, say))
 
 
-def own_mysql_providers(options: Options, say: Say, *, under: Path | None = None) -> list[Provider[MySQLEndpoint]]:
+def own_mysql_providers(options: Options, say: Say) -> list[Provider[MySQLEndpoint]]:
     def native(binaries: MySQLBinaries) -> Found[MySQLEndpoint]:
         say(f"MySQL: starting {binaries.version}")
-        return _started(native_mysql(binaries, options, under=under))
+        return _started(native_mysql(binaries, options))
 
     return [
         Provider("Docker", lambda: _started(docker_mysql(options, say))),
@@ -105,11 +105,11 @@ def own_mysql_providers(options: Options, say: Say, *, under: Path | None = None
     ]
 
 
-def own_kafka_providers(options: Options, say: Say, *, under: Path | None = None) -> list[Provider[KafkaEndpoint]]:
+def own_kafka_providers(options: Options, say: Say) -> list[Provider[KafkaEndpoint]]:
     def native() -> Found[KafkaEndpoint]:
         java, jars = java_command(say), kafka_jars(say)
         say(f"Kafka: starting {KAFKA_VERSION}")
-        return _started(native_kafka(jars, java, options, under=under))
+        return _started(native_kafka(jars, java, options))
 
     return [
         Provider("Docker", lambda: _started(docker_kafka(options, say))),
