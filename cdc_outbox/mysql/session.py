@@ -24,7 +24,6 @@ LOCK_WAIT = 2
 
 DEADLOCK = ER.LOCK_DEADLOCK
 LOCK_WAIT_TIMEOUT = ER.LOCK_WAIT_TIMEOUT
-ACCESS_DENIED_FOR_VARIABLE = 1227
 _REFUSING = {
     1044: "mysql.database",
     1045: "mysql.user and mysql.password",
