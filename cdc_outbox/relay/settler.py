@@ -248,6 +248,8 @@ class Settler(Worker):
         groups: dict[tuple[TableName, Stage, int, str], list[Envelope]] = defaultdict(list)
         for envelope in batch:
             stage = envelope.stage
+            if stage is Stage.PARKING and envelope.sending:
+                stage = Stage.PUT_BACK  # it was marked 1 while the relay thread decided
             error = str(envelope.error) if envelope.error is not None and stage in (Stage.REFUSED, Stage.DEAD) else ""
             groups[envelope.event.table, stage, envelope.retry_in, error].append(envelope)
         for envelope in slow:
