@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Hold, RecordRefused
-from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE
+from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC
 from cdc_outbox.kafka.publisher import Delivery, OnDeliveries, Record
 from cdc_outbox.relay.in_flight import Envelope
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "dead"
 UNKNOWN = Hold("time-out", reason="kafka")
+UNLISTED = Hold("POLICY_VIOLATION", reason="kafka", suspect="POLICY_VIOLATION")
 
 
 def event_of(record: Record) -> str:
@@ -43,6 +44,10 @@ class Broker:
         """Attempts that are refused before sending, by event_id."""
         self.refused_late: dict[str, int] = {}
         """Attempts that are refused after all checks; the first is the whole batch's, a second is the record's own."""
+        self.unlisted: dict[str, int] = {}
+        """Attempts that are answered with an error that no outage explains."""
+        self.topic_missing = False
+        """Of the events; the dead letters' is always there."""
         self.wire: list[OnTheWire] = []
         self.answers: list[tuple[MemoryPublisher, Delivery]] = []
 
@@ -54,13 +59,24 @@ class Broker:
         for one in chosen:
             self.wire.remove(one)
             event_id = event_of(one.record)
-            if self.refused_late.get(event_id) and one.record.topic != DEAD_LETTERS:
-                self.refused_late[event_id] -= 1
+            error = None if one.record.topic == DEAD_LETTERS else self._refused_late(event_id)
+            if error is not None:
                 self.judge.refused(event_id, late=True)
-                self.answers.append((one.publisher, Delivery(one.record.token, RecordRefused("INVALID_RECORD"))))
+                self.answers.append((one.publisher, Delivery(one.record.token, error)))
             else:
                 self.judge.landed(one.record)
                 self.answers.append((one.publisher, Delivery(one.record.token, None)))
+
+    def _refused_late(self, event_id: str) -> RecordRefused | Hold | None:
+        if self.topic_missing:
+            return RecordRefused(UNKNOWN_TOPIC)
+        if self.refused_late.get(event_id):
+            self.refused_late[event_id] -= 1
+            return RecordRefused("INVALID_RECORD")
+        if self.unlisted.get(event_id):
+            self.unlisted[event_id] -= 1
+            return UNLISTED
+        return None
 
     def answer(self, count: int) -> None:
         """Tell the clients what became of the first `count` records; a frozen one hears it when it wakes."""
@@ -100,7 +116,12 @@ class MemoryPublisher:
 
     def refusal(self, record: Record) -> RecordRefused | None:
         event_id = event_of(record)
-        if record.topic == DEAD_LETTERS or not self._broker.refused.get(event_id):
+        if record.topic == DEAD_LETTERS:
+            return None
+        if self._broker.topic_missing:
+            self._broker.judge.has_no_topic(event_id)
+            return RecordRefused(UNKNOWN_TOPIC)
+        if not self._broker.refused.get(event_id):
             return None
         self._broker.refused[event_id] -= 1
         self._broker.judge.refused(event_id)

@@ -51,6 +51,8 @@ TROUBLE = (
     "broker_goes",
     "nobody_knows_what_landed",
     "refuse_after_all_checks",
+    "an_unlisted_error",
+    "the_topic_goes",
     "start",
     "kill_9",
     "freeze",
@@ -95,6 +97,7 @@ class History:
             max_in_flight=chance.choice((2, 3, 8, 40)),
             batch=chance.choice((1, 2, 5, 50)),
             read_at_once=chance.choice((1, 3, 20)),
+            max_rate=chance.choice((None, None, None, 3.0, 50.0)),
         )
         self.refusing = chance.choice((0.0, 0.1, 0.5))
         """Share of events that are refused at first, or for good."""
@@ -329,6 +332,14 @@ class History:
         if self.ids:
             self.world.broker.refused_late[f"e{chance.randint(1, self.ids + 2)}"] = chance.choice((1, 2))
 
+    def an_unlisted_error(self, chance: random.Random) -> None:
+        if self.ids:
+            self.world.broker.unlisted[f"e{chance.randint(1, self.ids + 2)}"] = chance.choice((1, 2, 4, 5))
+
+    def the_topic_goes(self, chance: random.Random) -> None:
+        """Or is there again."""
+        self.world.broker.topic_missing = not self.world.broker.topic_missing
+
     # -- processes --------------------------------------------------------------------------------------------
 
     def _on_a_relay(self, chance: random.Random, act: Callable[[Relay], object]) -> None:
@@ -363,6 +374,7 @@ class History:
     def _all_is_well_again(self) -> None:
         database, broker = self.world.database, self.world.broker
         database.away = database.read_only = broker.away = False
+        broker.topic_missing = False
         database.locked.clear()
         while database.unseen:
             database.become_visible()

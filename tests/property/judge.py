@@ -31,6 +31,8 @@ class Fact:
     landed: bool = False
     refused_late: bool = False
     letter: bool = False
+    without_topic: bool = False
+    """It waited for its topic, and may have died of it."""
     skipped: bool = False
     published_elsewhere: bool = False
     handed_by: MemoryPublisher | None = None
@@ -73,6 +75,9 @@ class Judge:
         fact.refusals += 1
         fact.refused_late = fact.refused_late or late
         fact.handed_by = None
+
+    def has_no_topic(self, event_id: str) -> None:
+        self.facts[event_id].without_topic = True
 
     def handed(self, publisher: MemoryPublisher, record: Record) -> None:
         event_id = event_of(record)
@@ -137,9 +142,11 @@ class Judge:
         fact = self.facts[after.event_id]
         if (before.status, after.status) not in STEPS or before.dead:
             self.violated(f"P4: {after.event_id} went from {before} to {after}")
-        if after.retry_count > before.retry_count and after.retry_count > fact.refusals and not fact.skipped:
+        died_waiting = after.dead and fact.without_topic
+        excused = fact.skipped or died_waiting
+        if after.retry_count > before.retry_count and after.retry_count > fact.refusals and not excused:
             self.violated(f"P3: {after.event_id} has {after.retry_count} retries after {fact.refusals} refusals")
-        if after.dead and fact.refusals <= after.max_retries and not fact.skipped:
+        if after.dead and fact.refusals <= after.max_retries and not excused:
             self.violated(f"P3: {after.event_id} is dead after {fact.refusals} refusals")
         if after.dead and not fact.letter:
             self.violated(f"P1: {after.event_id} is marked dead before its letter has landed")

@@ -19,7 +19,8 @@ from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.publisher import OnDeliveries
 from cdc_outbox.model import Event, Position, TableName, Transaction
 from cdc_outbox.mysql import leadership
-from cdc_outbox.relay import budget, incarnation, intake, pipeline, poller, settler, supervisor, worker
+from cdc_outbox.relay import budget, incarnation, intake, pipeline, poller, settler, supervisor, topic_holds, worker
+from cdc_outbox.relay.brake import Brake
 from tests.property.broker import DEAD_LETTERS, Broker, MemoryPublisher
 from tests.property.database import KIND, PAYLOAD, TABLE, Database, Row, Session
 from tests.property.judge import Judge
@@ -42,6 +43,7 @@ SHORTER: dict[tuple[Any, str], float] = {
     (poller, "PAGE"): 4,
     (poller, "FEW"): 3,
     (pipeline, "MESSAGES"): 5,
+    (topic_holds, "LOOK_EVERY"): 0.7,
     (settler, "SLOW"): 0.3,
     (settler, "CHECKPOINT_SECONDS"): 5.0,
 }
@@ -215,6 +217,7 @@ class World:
         max_in_flight: int = 40,
         batch: int = 5,
         read_at_once: int = 3,
+        max_rate: float | None = None,
     ) -> None:
         self.scheduler = Scheduler()
         self.judge = Judge()
@@ -234,7 +237,12 @@ class World:
                 "kafka": {"bootstrap_servers": "nowhere:1", "dead_letter_topic": DEAD_LETTERS},
                 "retry": {"waits": [1.0, 3.0], "poll_interval": 0.2, "jitter": 0.0},
                 "leadership_timeout": 4.0,
-                "limits": {"max_in_flight": max_in_flight, "batch": batch, "shutdown_timeout": 5.0},
+                "limits": {
+                    "max_in_flight": max_in_flight,
+                    "batch": batch,
+                    "shutdown_timeout": 5.0,
+                    "max_rate": max_rate,
+                },
                 "http": None,
             }
         )
@@ -248,6 +256,7 @@ class World:
             *((module, "time", time) for module in (poller, pipeline, settler, intake, incarnation, supervisor)),
             *((module, "threading", threading) for module in (worker, settler, budget, supervisor)),
             (pipeline, "queue", SimulatedQueues(self.scheduler)),
+            (supervisor, "Brake", lambda rate: Brake(rate, time.monotonic)),
             (supervisor, "boottime", time.monotonic),
             (leadership, "boottime", time.monotonic),
             (supervisor, "os", SimpleNamespace(_exit=self._exit, environ={})),
