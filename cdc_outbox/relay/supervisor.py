@@ -282,12 +282,14 @@ class Supervisor:
         self._failure = None
         self._wake.clear()
         self._state = "recovering"
+        failed: BaseException | None = None
         try:
             self._begin(incarnation)
             self._tell(incarnation)
             self._watch(incarnation)
             self._drain(incarnation)
-        except BaseException:
+        except BaseException as error:
+            failed = error
             incarnation.purge()
             raise
         finally:
@@ -295,6 +297,8 @@ class Supervisor:
             self._metrics.leader.set(0)
             self._state = "recovering"
             if not ended:
+                if isinstance(failed, Exception) and not isinstance(failed, Stopped):
+                    self._judge(failed)  # nobody else would tell of it, nor count it
                 self._begin_a_new_process()
 
     def _begin_a_new_process(self) -> None:

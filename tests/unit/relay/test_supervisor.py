@@ -1,12 +1,16 @@
-"""What a probe and a watchdog hear from the supervisor, without servers."""
+"""What the supervisor says and decides, without servers."""
 
 from __future__ import annotations
+
+import json
+import os
 
 import pytest
 
 from cdc_outbox.config import Settings
+from cdc_outbox.errors import BinlogUnreadable
 from cdc_outbox.mysql.leadership import boottime
-from cdc_outbox.relay.supervisor import Supervisor
+from cdc_outbox.relay.supervisor import INHERITED, Supervisor
 
 
 @pytest.fixture
@@ -47,3 +51,56 @@ def test_a_standby_is_ready_and_nothing_in_between(leading: Supervisor, state: s
 def test_a_hold_is_not_ready_whoever_leads(leading: Supervisor) -> None:
     leading._holds |= {"mysql", "kafka"}
     assert leading.ready() == (False, "holding: kafka, mysql")
+
+
+class _Replaced(BaseException):
+    """os.execv was called."""
+
+
+class _Stuck:
+    """An incarnation that fails, with a thread that does not end."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def begin(self, *, binlog_lost: bool) -> None:
+        raise self._error
+
+    def purge(self) -> None: ...
+
+    def stop(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def replaced(leading: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Where it would replace its process, _Replaced is raised."""
+
+    def execv(path: str, arguments: list[str]) -> None:
+        raise _Replaced
+
+    monkeypatch.setenv(INHERITED, "")
+    monkeypatch.setattr(leading._leadership, "ping", lambda: None)
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.logging.shutdown", lambda: None)
+    monkeypatch.setattr(os, "execv", execv)
+    return leading
+
+
+def test_an_error_that_ends_the_process_ends_it_although_a_thread_lives_on(
+    replaced: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = BinlogUnreadable("a damaged event")
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.Incarnation", lambda **settings: _Stuck(error))
+    with pytest.raises(BinlogUnreadable):
+        replaced._attempt(replaced._lead)
+
+
+def test_an_error_is_told_and_counted_before_the_process_replaces_itself(
+    replaced: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = RuntimeError("a bug")
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.Incarnation", lambda **settings: _Stuck(error))
+    with pytest.raises(_Replaced):
+        replaced._attempt(replaced._lead)
+    assert "a bug" in caplog.text
+    assert json.loads(os.environ[INHERITED]) == [False, 1]
