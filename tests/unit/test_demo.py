@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cdc_outbox.testing.demo import relay
+from cdc_outbox.testing.demo import relay, supervised
 from cdc_outbox.testing.demo.board import Board
 from cdc_outbox.testing.demo.orders import Written
 from cdc_outbox.testing.demo.screen import PlainScreen, Scene, TerminalScreen, summary
@@ -91,11 +91,11 @@ def test_a_relay_that_never_runs_for_long_is_given_up_with_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "command", lambda: ["bash", "-c", "echo it is broken; exit 1", "cdc-outbox"])
-    monkeypatch.setattr(relay, "RESTART_AFTER", 0.0)
+    monkeypatch.setattr(supervised, "RESTART_AFTER", 0.0)
     broken = relay.DemoRelay(tmp_path / "demo.yaml", "127.0.0.1:1")
     broken.start()
-    with pytest.raises(relay.RelayFailed, match="it is broken"):
+    with pytest.raises(supervised.Broken, match="it is broken"):
         while True:
             broken.keep_running()
-    assert broken.starts == relay.SHORT_LIVES
+    assert broken.starts == supervised.SHORT_LIVES
     assert not broken.ready()
