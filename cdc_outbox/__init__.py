@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cdc_outbox.app.consumer import IdempotentConsumer as IdempotentConsumer
+    from cdc_outbox.app.consumer_partitions import Received as Received
     from cdc_outbox.app.ids import Uuid7Ids as Uuid7Ids
     from cdc_outbox.app.ids import business_key as business_key
     from cdc_outbox.app.ids_snowflake import SnowflakeIds as SnowflakeIds
@@ -27,6 +28,7 @@ _HOMES = {
     "SnowflakeIds": "cdc_outbox.app.ids_snowflake",
     "WorkerLease": "cdc_outbox.app.ids_worker",
     "IdempotentConsumer": "cdc_outbox.app.consumer",
+    "Received": "cdc_outbox.app.consumer_partitions",
 }
 """Public name -> the module that has it."""
 
