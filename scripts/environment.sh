@@ -1,4 +1,4 @@
-# The private Python environment that demo, test and services share. Sourced by them, never run.
+# The private Python environment that demo, example, test and services share. Sourced by them, never run.
 #
 # find_python          sets `python`: the private environment's when there is one, else any Python 3.11 or later
 # private_environment  makes the environment or brings it up to date, and sets `python` to its interpreter

@@ -23,7 +23,7 @@ from cdc_outbox.errors import Refused
 from tests.mutants.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 READMES = PAGES[:2]
 

@@ -597,7 +597,9 @@ def test_the_relay_in_the_compose_file_has_settings_that_are_accepted() -> None:
     assert grace > settings.limits.shutdown_timeout
 
 
-@pytest.mark.parametrize("name", ["scripts/demo", "scripts/test", "scripts/services", "scripts/audit", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["scripts/demo", "scripts/example", "scripts/test", "scripts/services", "scripts/audit", ".ci/run"]
+)
 def test_the_scripts_are_executable_and_parse(name: str) -> None:
     assert (ROOT / name).stat().st_mode & stat.S_IXUSR
     subprocess.run(["bash", "-n", str(ROOT / name)], check=True)

@@ -33,7 +33,7 @@ EXIT_MISSING = 1
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     began = time.monotonic()
-    with stage(DATABASE) as made:
+    with stage(DATABASE, anew=True) as made:
         made.execute(ORDERS_TABLE)
         made.start_relay()
         say(f"Ready {time.monotonic() - began:.0f} s after the start. Orders come in now; Ctrl-C ends the demo.")

@@ -26,7 +26,7 @@ def make_topic(bootstrap: str, topic: str) -> None:
 
 def remove_topic(bootstrap: str, topic: str) -> None:
     """Raises KafkaException."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept: the answer does not outlive its client
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # kept: the answer does not outlive it
     admin.delete_topics([topic])[topic].result(ADMIN_DEADLINE)
 
 

@@ -55,6 +55,32 @@ class Stage:
             cursor.execute(statement, values or None)
             return list(cursor.fetchall())
 
+    def configure(self, **sections: dict[str, Any]) -> None:
+        """Write the relay's settings, sections over those of the demo. A relay that runs must be started again."""
+        mysql = self.pair.mysql.endpoint
+        settings: dict[str, Any] = {
+            "name": "demo",
+            "mysql": {
+                "host": mysql.host,
+                "port": mysql.port,
+                "user": mysql.user,
+                "password": mysql.password,
+                "database": self.database,
+            },
+            "outbox": {"tables": ["outbox_event"]},
+            "kafka": {
+                "bootstrap_servers": self.bootstrap,
+                "topic": _topic(self.database, "{aggregate_type}"),
+                "dead_letter_topic": _topic(self.database, "dead-letter"),
+            },
+            "limits": {"shutdown_timeout": "5s"},
+            "http": {"listen": self.relay.http},
+        }
+        for section, values in sections.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        self.config.touch(mode=0o600)  # it may hold a password
+        self.config.write_text(yaml.safe_dump(settings, sort_keys=False))
+
     def start_relay(self) -> None:
         """Returns when it leads. Raises Broken."""
         say("Waiting for `cdc-outbox start` to lead")
@@ -70,58 +96,29 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(database: str, *, consumer: bool = False, keep: bool = False, **sections: Any) -> Iterator[Stage]:
-    """Find or start the services, make the database anew and `cdc-outbox init` in it; all is taken away at the end.
+def stage(database: str, *, anew: bool = False, consumer: bool = False, keep: bool = False) -> Iterator[Stage]:
+    """Find or start the services, make the database and `cdc-outbox init` in it; all is taken away at the end.
 
-    consumer: with the tables of IdempotentConsumer; keep: database and topic stay where the services do; sections: of
-    the relay's settings, over those of the demo. Raises what `perform` explains.
+    anew: a database of that name is dropped first, else it is an error; consumer: with the tables of
+    IdempotentConsumer; keep: database and topic stay where the services do. Raises what `perform` explains.
     """
-    say("Looking for MySQL and Kafka")
-    pair = start_pair(say)
-    folder = PrivateFolder("demo")
-    http = f"127.0.0.1:{free_port()}"
-    config = folder.path / "demo.yaml"
-    relay = DemoRelay(config, http)
-    made = Stage(pair, database, folder.path, config, relay)
-    try:
-        _write_config(made, http=http, **sections)
+    with contextlib.ExitStack() as at_the_end:
+        say("Looking for MySQL and Kafka")
+        pair = start_pair(say)
+        at_the_end.callback(pair.remove)
+        folder = PrivateFolder("demo")
+        at_the_end.callback(folder.remove)
+        config = folder.path / "demo.yaml"
+        made = Stage(pair, database, folder.path, config, DemoRelay(config, f"127.0.0.1:{free_port()}"))
+        made.configure()
         say(f"Setting up: database {database}, topic {made.topic}, then `cdc-outbox init`")
-        _make_database(made)
-        make_topic(made.bootstrap, made.topic)
-        relay.init(*(["--consumer"] if consumer else []))
-        yield made
-    finally:
-        relay.stop()
+        _make_database(made, anew=anew)
         if not keep:
-            _clean_up(made)
-        folder.remove()
-        pair.remove()
-
-
-def _write_config(made: Stage, *, http: str, **sections: Any) -> None:
-    mysql = made.pair.mysql.endpoint
-    settings: dict[str, Any] = {
-        "name": "demo",
-        "mysql": {
-            "host": mysql.host,
-            "port": mysql.port,
-            "user": mysql.user,
-            "password": mysql.password,
-            "database": made.database,
-        },
-        "outbox": {"tables": ["outbox_event"]},
-        "kafka": {
-            "bootstrap_servers": made.bootstrap,
-            "topic": _topic(made.database, "{aggregate_type}"),
-            "dead_letter_topic": _topic(made.database, "dead-letter"),
-        },
-        "limits": {"shutdown_timeout": "5s"},
-        "http": {"listen": http},
-    }
-    for section, values in sections.items():
-        settings[section] = {**settings.get(section, {}), **values}
-    made.config.touch(mode=0o600)  # it may hold a password
-    made.config.write_text(yaml.safe_dump(settings, sort_keys=False))
+            at_the_end.callback(_clean_up, made)
+        at_the_end.callback(made.relay.stop)
+        make_topic(made.bootstrap, made.topic)
+        made.relay.init(*(["--consumer"] if consumer else []))
+        yield made
 
 
 def perform(play: Callable[[], int]) -> NoReturn:
@@ -153,10 +150,11 @@ def _topic(database: str, last: str) -> str:
     return f"{database.replace('_', '-')}.{last}"
 
 
-def _make_database(made: Stage) -> None:
+def _make_database(made: Stage, *, anew: bool) -> None:
     with connect(made.pair.mysql.endpoint, None, autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {made.database}")
-        cursor.execute(f"CREATE DATABASE {made.database} CHARACTER SET utf8mb4")
+        if anew:
+            cursor.execute(f"DROP DATABASE IF EXISTS `{made.database}`")
+        cursor.execute(f"CREATE DATABASE `{made.database}` CHARACTER SET utf8mb4")
 
 
 def _clean_up(made: Stage) -> None:
@@ -167,7 +165,7 @@ def _clean_up(made: Stage) -> None:
             connect(made.pair.mysql.endpoint, None, autocommit=True) as connection,
             connection.cursor() as cursor,
         ):
-            cursor.execute(f"DROP DATABASE IF EXISTS {made.database}")
+            cursor.execute(f"DROP DATABASE IF EXISTS `{made.database}`")
     if made.pair.kafka.server is None:
         with contextlib.suppress(KafkaException):
             remove_topic(made.bootstrap, made.topic)
