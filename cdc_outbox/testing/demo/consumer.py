@@ -19,7 +19,7 @@ See = Callable[[str, str, int, float], None]
 
 def make_topic(bootstrap: str, topic: str) -> None:
     """Create the topic where it is missing. Raises KafkaException."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     if topic not in admin.list_topics(timeout=ADMIN_DEADLINE).topics:
         admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(ADMIN_DEADLINE)
 
