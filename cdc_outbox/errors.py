@@ -104,7 +104,7 @@ class ApplicationError(CdcOutboxError):
 
 
 class EventRefused(ApplicationError, ValueError):
-    """The event cannot be written as it is; nothing was sent to the database."""
+    """The event cannot be written as it is; nothing was written, and the transaction is still open."""
 
 
 class NotInTransaction(ApplicationError):

@@ -10,8 +10,14 @@ from uuid import UUID
 
 from cdc_outbox.app.ids import uuid7
 from cdc_outbox.app.outbox_columns import DELAYED, identifier, marks, names, plain_text, quoted, seconds
-from cdc_outbox.app.outbox_connection import is_async, require_still_open, require_transaction, target
-from cdc_outbox.app.outbox_payload import json_text
+from cdc_outbox.app.outbox_connection import (
+    error_number,
+    is_async,
+    require_still_open,
+    require_transaction,
+    target,
+)
+from cdc_outbox.app.outbox_payload import json_text, refuse_depth_of_mariadb
 from cdc_outbox.errors import EventRefused
 
 MAX_LENGTHS = {"event_id": 64, "aggregate_type": 64, "aggregate_id": 64, "event_type": 128}
@@ -22,6 +28,8 @@ MAX_PAYLOAD_BYTES = 900_000
 _CORE = ("event_id", "aggregate_type", "aggregate_id", "event_type", "payload")
 _OWN = frozenset({*_CORE, "id", "status", "retry_count", "max_retries", "next_retry_at", "created_at", "updated_at"})
 _MAX_RETRIES = "max_retries"
+_CONSTRAINT_FAILED = 4025
+"""MariaDB's ER_CONSTRAINT_FAILED; MySQL has another number, and no such constraint."""
 
 _T = TypeVar("_T")
 
@@ -146,7 +154,7 @@ class Outbox:
         mysql-connector-python), a Session or Connection of SQLAlchemy, a connection of Django. The arguments are those
         of NewEvent. The row becomes visible, and is published, when the caller commits.
 
-        Raises, before anything is written: EventRefused for an event that does not fit; NotInTransaction; TypeError
+        Raises, and has written nothing: EventRefused for an event that does not fit; NotInTransaction; TypeError
         for something that is no connection; NoWorkerId from Snowflake ids. Else the driver's own errors, an
         IntegrityError (1062) for an event_id that is there already among them.
         """
@@ -205,12 +213,18 @@ class Outbox:
             return
         if len(rows) == 1:
             (row,) = rows
-            place.execute(self._statement(tuple(row)), tuple(row.values()))
+            statement, values = self._statement(tuple(row)), tuple(row.values())
         else:
             columns = tuple(dict.fromkeys(column for row in rows for column in row))
             lines = ", ".join(marks(columns, row) for row in rows)
             values = tuple(row[column] for row in rows for column in columns if column in row)
-            place.execute(f"{self._into}{names(columns)} VALUES {lines}", values)
+            statement = f"{self._into}{names(columns)} VALUES {lines}"
+        try:
+            place.execute(statement, values)
+        except Exception as error:  # each driver has classes of its own
+            if error_number(error) == _CONSTRAINT_FAILED:
+                refuse_depth_of_mariadb(str(row["payload"]) for row in rows)
+            raise
         require_still_open(place, ids)
 
     def _statement(self, columns: tuple[str, ...]) -> str:

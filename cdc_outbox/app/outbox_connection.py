@@ -144,6 +144,7 @@ def _server_says(place: Target) -> bool:
 
 def error_number(error: BaseException) -> int | None:
     """MySQL's number of a driver's error; None where it has none."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
     number = getattr(error, "errno", None) or (error.args[0] if error.args else None)
     return number if isinstance(number, int) else None
 

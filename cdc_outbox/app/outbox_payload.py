@@ -1,10 +1,10 @@
-"""A payload as JSON text that MySQL takes: dict, list, dataclass, pydantic model, or JSON text that is checked."""
+"""A payload as JSON text that the server takes: dict, list, dataclass, pydantic model, or JSON text that is checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -15,6 +15,8 @@ from cdc_outbox.errors import EventRefused
 
 MAX_DEPTH = 100
 """Levels that MySQL's JSON may have (error 3157 beyond)."""
+MARIADB_DEPTH = 31
+"""Levels that JSON may have in MariaDB 10.11, where it is text with the check JSON_VALID (error 4025 beyond)."""
 
 _BROKEN_TEXT = "it holds half of a surrogate pair, which is no Unicode text"
 
@@ -43,9 +45,21 @@ def json_text(payload: object, max_bytes: int) -> str:
             hint="Put the bulk elsewhere and its address into the event, or raise max_payload_bytes together with"
             " kafka.max_record_bytes of the relay and max.message.bytes of the topic",
         )
-    if text.count("{") + text.count("[") > MAX_DEPTH and _deeper_than(json.loads(text), MAX_DEPTH):
+    if _text_deeper_than(text, MAX_DEPTH):
         raise EventRefused(f"the payload is nested too deeply: MySQL takes {MAX_DEPTH} levels")
     return text
+
+
+def refuse_depth_of_mariadb(texts: Iterable[str]) -> None:
+    """After error 4025, which names a constraint and no reason: raise EventRefused where a payload's depth is one.
+
+    Not before the statement: later servers may take more, and so does a payload column without the check.
+    """
+    if any(_text_deeper_than(text, MARIADB_DEPTH) for text in texts):
+        raise EventRefused(
+            f"the payload is nested too deeply: MariaDB takes {MARIADB_DEPTH} levels; nothing was written",
+            hint="Make it flatter, or write its inner part as a text that holds JSON. Your transaction is still open",
+        )
 
 
 def _parsed(text: str | bytes | bytearray) -> Any:
@@ -61,6 +75,10 @@ def _parsed(text: str | bytes | bytearray) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def _text_deeper_than(text: str, levels: int) -> bool:
+    return text.count("{") + text.count("[") > levels and _deeper_than(json.loads(text), levels)
 
 
 def _deeper_than(value: dict[str, Any] | list[Any], levels: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from cdc_outbox.app.outbox_payload import MARIADB_DEPTH, MAX_DEPTH
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
@@ -37,6 +38,8 @@ class OutboxDatabase:
         self._own = self.connect("pymysql", autocommit=True)
         self.execute(schema.ddl("outbox_event", TableName(name, "outbox_event")))
         self.execute("ALTER TABLE outbox_event ADD COLUMN trace_id VARCHAR(32) NULL")
+        self.mariadb = "MariaDB" in self.execute("SELECT VERSION()")[0][0]
+        self.depth = MARIADB_DEPTH if self.mariadb else MAX_DEPTH
         self.execute("CREATE TABLE orders (id INT PRIMARY KEY, state INT NOT NULL DEFAULT 0)")
         self.execute("INSERT INTO orders (id) VALUES (1), (2), (3), (4)")
 

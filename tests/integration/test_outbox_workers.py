@@ -29,8 +29,12 @@ LEASE_OVER = "UPDATE cdc_outbox_worker SET lease_until = NOW(3) - INTERVAL 1 SEC
 @pytest.fixture(scope="module")
 def _made(mysql_server: MySQLEndpoint) -> Iterator[OutboxDatabase]:
     with outbox_database(mysql_server) as made:
-        made.execute(schema.ddl("cdc_outbox_worker", TableName(made.name, "cdc_outbox_worker")))
+        add_worker_table(made)
         yield made
+
+
+def add_worker_table(made: OutboxDatabase) -> None:
+    made.execute(schema.ddl("cdc_outbox_worker", TableName(made.name, "cdc_outbox_worker")))
 
 
 @pytest.fixture
