@@ -11,7 +11,13 @@ import yaml
 _FILE = Path(__file__).with_name("servers.yaml")
 
 MYSQL_TESTS = ("tests/golden", "tests/integration", "tests/acceptance")
-MARIADB_TESTS = ("tests/golden", "tests/integration/test_binlog_mariadb.py", "tests/acceptance/test_mariadb.py")
+MARIADB_TESTS = (
+    "tests/golden",
+    "tests/integration/test_binlog_mariadb.py",
+    "tests/integration/test_consumer_mariadb.py",
+    "tests/integration/test_outbox_mariadb.py",
+    "tests/acceptance/test_mariadb.py",
+)
 REFUSED_TEST = "tests/matrix/refused.py"
 
 
