@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pymysql
 import pytest
@@ -39,11 +40,15 @@ from tests.integration.test_consumer import (  # noqa: F401
     test_killed_in_a_transaction,
     test_many_consumers_and_one_event_at_once,
     test_mysql_connector,
+    test_mysql_gone_and_back,
     test_purge_deletes_what_is_old_in_small_transactions,
     test_what_a_sqlalchemy_session_cannot_write_is_a_failure,
     test_without_its_table_it_says_what_to_do,
 )
 from tests.integration.test_schema import session, settings
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeMySQL
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,11 @@ def own_server() -> Iterator[Server[MySQLEndpoint]]:
 def shop_of_all(own_server: Server[MySQLEndpoint]) -> Iterator[Shop]:
     with shop_on(own_server.endpoint) as made:
         yield made
+
+
+@pytest.fixture
+def make_mysql(make_mariadb: MakeMySQL) -> MakeMySQL:
+    return make_mariadb
 
 
 def test_what_init_makes_is_enough_with_the_printed_grants(own_server: Server[MySQLEndpoint]) -> None:
