@@ -17,10 +17,10 @@ def another_connection_id(greeting: bytearray) -> None:
     greeting[greeting.index(0, VERSION_AT) + 1] ^= 0xFF
 
 
-def mariadb(greeting: bytearray) -> None:
-    """MariaDB's way of naming its version."""
+def tidb(greeting: bytearray) -> None:
+    """TiDB's way of naming its version."""
     end = greeting.index(0, VERSION_AT)
-    name = b"5.5.5-10.11.8-MariaDB"
+    name = b"8.0.11-TiDB-v7.5.0"
     greeting[VERSION_AT:end] = name
     greeting[0:3] = (len(greeting) - 4).to_bytes(3, "little")
 

@@ -19,7 +19,7 @@ from cdc_outbox.mysql.preflight import examine_mysql
 from cdc_outbox.ops import doctor
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from tests.harness.world import World
-from tests.integration.greeting_proxy import GreetingProxy, mariadb
+from tests.integration.greeting_proxy import GreetingProxy, tidb
 from tests.integration.test_preflight import connected, initialise, settings, wrong
 
 
@@ -58,7 +58,7 @@ def test_a_server_on_its_way_to_gtids_lossless_replication_and_many_primaries(ma
 
 
 def test_another_kind_of_server_is_told_by_its_greeting(mysql_server: MySQLEndpoint, database: str) -> None:
-    proxy = GreetingProxy(mysql_server, mariadb)
+    proxy = GreetingProxy(mysql_server, tidb)
     try:
         through = settings(
             mysql_server, database, mysql={"host": "127.0.0.1", "port": proxy.port, "tls": {"mode": "disabled"}}
@@ -67,7 +67,7 @@ def test_another_kind_of_server_is_told_by_its_greeting(mysql_server: MySQLEndpo
     finally:
         proxy.close()
     assert wrong(findings) == {"server-kind": "error"}
-    assert "MariaDB" in next(one.found for one in findings if one.level == "error")
+    assert "TiDB" in next(one.found for one in findings if one.level == "error")
 
 
 @contextmanager

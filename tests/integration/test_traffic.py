@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
 
 from cdc_outbox.binlog.reader import BinlogReader
 from cdc_outbox.config import load_settings
@@ -10,6 +14,9 @@ from cdc_outbox.model import TableName, Transaction
 from cdc_outbox.mysql.checkpoint import server_position
 from cdc_outbox.mysql.session import Session, connect
 from tests.harness.world import World, wait_until
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeMySQL
 
 
 def traffic_of(world: World, *statements: str) -> int:
@@ -41,6 +48,12 @@ def traffic_of(world: World, *statements: str) -> int:
         thread.join(20)
     assert not thread.is_alive()
     return sum(transaction.traffic for transaction in seen)
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World], make_mysql: MakeMySQL) -> World:
+    """On a server of its own: what other tests write is traffic as well."""
+    return make_world(mysql=make_mysql().endpoint)
 
 
 def test_status_changes_and_any_relays_checkpoint_are_no_traffic(world: World) -> None:

@@ -62,8 +62,10 @@ def kind_in(wheel: Path, folder: Path) -> str:
     """What runs where nothing but this wheel is installed, printing a value on the way."""
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(folder)
+    # What this environment has installed is none of the wheel's.
+    hidden = "" if (folder / f"{MODULE}.abi3.so").exists() else f"sys.modules[{MODULE!r}] = None"
     program = (
-        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        f"import sys; sys.path.insert(0, {str(folder)!r}); {hidden}\n"
         "from cdc_outbox.binlog.accelerator import decoder, __file__\n"
         "d = decoder(); print(d.kind, d.json_text(b'\\x05\\xff\\xff').decode(), __file__)"
     )
