@@ -102,7 +102,7 @@ def test_a_replica_takes_over(
     again = len(judge.records()) - sum(map(len, commits.values()))
     assert again < 1500
     (gtids,) = world.execute("SELECT gtid_set FROM cdc_outbox_checkpoint")[0]
-    assert gtids.count(":") == 2, "both servers' transactions"
+    assert len(gtids.split(",")) == 2, "both servers' transactions, whatever holes there are at the moment"
 
 
 def test_what_a_lost_primary_took_along_is_swept_over(
