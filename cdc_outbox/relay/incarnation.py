@@ -37,6 +37,7 @@ from cdc_outbox.relay.in_flight import InFlight, Stage
 from cdc_outbox.relay.intake import Intake
 from cdc_outbox.relay.pipeline import Pipeline
 from cdc_outbox.relay.poller import Poller
+from cdc_outbox.relay.refusals import Refusals
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.settler import Settler
 from cdc_outbox.relay.topic_holds import TopicHolds
@@ -230,14 +231,25 @@ class Incarnation:
             check_until=recovered.boundary,
             session_lifetime=settings.leadership_timeout,
         )
+        router = make_router(settings.outbox.columns, settings.kafka)
         self._pipeline = Pipeline(
             publisher=self._publisher,
-            router=make_router(settings.outbox.columns, settings.kafka),
+            router=router,
             intake=self._intake,
             ledger=self.ledger,
             budget=self.budget,
             lease=lease,
-            retries=RetryPolicy(settings.retry.waits, settings.retry.jitter),
+            refusals=Refusals(
+                publisher=self._publisher,
+                router=router,
+                ledger=self.ledger,
+                lease=lease,
+                retries=RetryPolicy(settings.retry.waits, settings.retry.jitter),
+                metrics=self._metrics,
+                alerts=self._alerts,
+                topic_holds=topic_holds,
+                max_record_bytes=settings.kafka.max_record_bytes,
+            ),
             metrics=self._metrics,
             alerts=self._alerts,
             suspects=self._suspects,
@@ -245,7 +257,6 @@ class Incarnation:
             topic_holds=topic_holds,
             turns=Turns() if settings.outbox.ordering == "strict" else None,
             batch=settings.limits.batch,
-            max_record_bytes=settings.kafka.max_record_bytes,
             on_failure=self._on_failure,
             tracing=self._tracing,
         )

@@ -6,9 +6,7 @@ Owns the publisher and is the only thread that decides about an event. It must n
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -16,15 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
-from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE, NO_TOPIC
 from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
-from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
 from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
-    from cdc_outbox.kafka.publisher import Delivery, Publisher, Record
+    from cdc_outbox.kafka.publisher import Delivery, Publisher
     from cdc_outbox.kafka.routing import Router
     from cdc_outbox.mysql.leadership import Lease
     from cdc_outbox.ops.log import Alerts
@@ -33,12 +29,10 @@ if TYPE_CHECKING:
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
     from cdc_outbox.relay.intake import Intake
-    from cdc_outbox.relay.retry import RetryPolicy
+    from cdc_outbox.relay.refusals import Refusals
     from cdc_outbox.relay.suspects import Suspects
     from cdc_outbox.relay.topic_holds import TopicHolds
     from cdc_outbox.relay.turns import Turns
-
-logger = logging.getLogger(__name__)
 
 WAKE = 0.25
 """Seconds between looks at the lease while nothing arrives."""
@@ -94,7 +88,7 @@ class Pipeline(Worker):
         ledger: InFlight,
         budget: Budget,
         lease: Lease,
-        retries: RetryPolicy,
+        refusals: Refusals,
         metrics: Metrics,
         alerts: Alerts,
         suspects: Suspects,
@@ -102,7 +96,6 @@ class Pipeline(Worker):
         topic_holds: TopicHolds,
         turns: Turns | None,
         batch: int,
-        max_record_bytes: int,
         on_failure: Callable[[BaseException], None],
         tracing: Tracing | None = None,
     ) -> None:
@@ -119,16 +112,14 @@ class Pipeline(Worker):
         self._ledger = ledger
         self._budget = budget
         self._lease = lease
-        self._retries = retries
+        self._refusals = refusals
         self._metrics = metrics
         self._alerts = alerts
         self._suspects = suspects
         self._brake = brake
         self._topic_holds = topic_holds
-        metrics.hold("topic", False)  # what an earlier incarnation held is found anew
         self._turns = turns
         self._batch = batch
-        self._max_record_bytes = max_record_bytes
         self.close_dump: Callable[[], None] = lambda: None
         """Ends the reader's connection; it goes on after its last whole transaction once it reads again."""
 
@@ -176,7 +167,7 @@ class Pipeline(Worker):
                     self._take(self._inbox.get_nowait())
             self._lease.check()
             if self._topic_holds.types:
-                self._look_for_topics()
+                self._refusals.look_for_topics()
             if self._line and self._brake.room:
                 self._serve_line()
             while self._found and not self._line and self._brake.room:
@@ -318,7 +309,7 @@ class Pipeline(Worker):
             if ledger.overtaken(envelope):
                 ledger.put_back(envelope)
             elif event.skipped:
-                self._bury(envelope, RecordRefused(SKIPPED, envelope.reason))
+                self._refusals.bury(envelope, RecordRefused(SKIPPED, envelope.reason))
             else:
                 self._send(envelope, handed)
             return
@@ -361,7 +352,7 @@ class Pipeline(Worker):
                 self._publish(behind, wary=True)
                 return
             if first.error is not None:
-                self._send_letter(first, first.error)
+                self._refusals.send_letter(first, first.error)
             else:
                 handed: list[Envelope] = []
                 self._send_in_turn(first, handed)
@@ -382,10 +373,7 @@ class Pipeline(Worker):
         except RecordRefused as error:
             refusal = error
         if refusal is not None:
-            if refusal.name in NO_TOPIC and self._router.by_type:
-                self._hold_for_topic(envelope, record, refusal)
-            else:
-                self._refuse(envelope, refusal)
+            self._refusals.turned_away(envelope, record, refusal)
             return
         self._lease.check()
         self._publisher.send(record)
@@ -418,7 +406,7 @@ class Pipeline(Worker):
                 )
                 self._ledger.bury(envelope)
             else:
-                self._refuse(envelope, refusal)
+                self._refusals.refuse(envelope, refusal)
         self._observe(acknowledged)
         self._ledger.acknowledge(acknowledged)
         kill_point("acknowledged")
@@ -455,84 +443,3 @@ class Pipeline(Worker):
         now = time.time() * 1000
         commits = (envelope.event.committed_at for envelope in acknowledged)
         self._metrics.delivery_seconds.observe(max(0.0, (now - ms) / 1000) for ms in commits if ms is not None)
-
-    # -- failures ---------------------------------------------------------------------------------------------
-
-    def _hold_for_topic(self, envelope: Envelope, record: Record, error: RecordRefused) -> None:
-        """No retry is spent while the topic is missing; but nothing waits for it longer than all retries would take."""
-        event = envelope.event
-        if envelope.overdue:
-            self._bury(envelope, error)
-            return
-        self._topic_holds.add(event.aggregate_type, record, time.monotonic())
-        self._metrics.hold("topic", True)
-        self._ledger.hold_back(envelope)
-        self._alerts.alert(
-            "topic_missing",
-            f"{error}; events of type {event.aggregate_type!r} wait for it and spend no retry",
-            topic=record.topic,
-        )
-
-    def _look_for_topics(self) -> None:
-        for aggregate_type, record in self._topic_holds.to_look_at(time.monotonic()):
-            refusal = self._publisher.refusal(record)
-            if refusal is None or refusal.name not in NO_TOPIC:
-                self._topic_holds.release(aggregate_type)
-                self._metrics.hold("topic", bool(self._topic_holds.types))
-                line = f"Topic {record.topic} is there: what waited for it goes now"
-                log_event(logger, logging.INFO, "topic_found", line, topic=record.topic)
-
-    def _refuse(self, envelope: Envelope, error: RecordRefused) -> None:
-        event = envelope.event
-        wait = self._retries.wait(event.retry_count, event.max_retries, random.random)
-        if wait is None:
-            self._bury(envelope, error)
-        else:
-            self._ledger.refuse(envelope, error, wait)
-            kill_point("refused")
-            self._alerts.alert(
-                "event_failed",
-                f"event {event.event_id} of {event.table} was refused ({error.name}); next try in {wait} s",
-                topic=event.aggregate_type,
-            )
-
-    def _bury(self, envelope: Envelope, error: RecordRefused) -> None:
-        """Retries are used up: the dead letter first, the row after its acknowledgement."""
-        event = envelope.event
-        self._alerts.alert(
-            "event_dead",
-            f"event {event.event_id} of {event.table} (id {event.id}) is dead after {event.attempts} attempts: {error}",
-            topic=event.aggregate_type,
-        )
-        envelope.alone = False  # the letter, too, may be refused for the sake of others before it goes alone
-        self._send_letter(envelope, error)
-
-    def _send_letter(self, envelope: Envelope, error: RecordRefused) -> None:
-        event = envelope.event
-        self._ledger.refuse(envelope, error, None)
-        letter, refusal = self._dead_letter(envelope, error, self._max_record_bytes)
-        if refusal is not None and refusal.name == MESSAGE_TOO_LARGE:
-            letter, refusal = self._dead_letter(envelope, error, 0)
-        if refusal is not None:
-            self._alerts.alert(
-                "dead_letter_refused",
-                f"no dead letter can be written for event {event.event_id} ({refusal.name}); the row keeps the event",
-            )
-            self._ledger.bury(envelope)
-            return
-        self._lease.check()
-        self._publisher.send(letter)
-        kill_point("letter-sent")
-
-    def _dead_letter(
-        self, envelope: Envelope, error: RecordRefused, max_bytes: int
-    ) -> tuple[Record, RecordRefused | None]:
-        """The letter, without its value above max_bytes, and why it would be refused."""
-        event = envelope.event
-        try:
-            topic = self._router.topic(event)
-        except RecordRefused:
-            topic = ""  # no topic could be made for it
-        letter = self._router.dead_letter(event, error, event.attempts, topic, max_bytes)
-        letter.token = envelope
-        return letter, self._publisher.refusal(letter)

@@ -19,7 +19,18 @@ from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.publisher import OnDeliveries
 from cdc_outbox.model import Event, Position, TableName, Transaction
 from cdc_outbox.mysql import leadership
-from cdc_outbox.relay import budget, incarnation, intake, pipeline, poller, settler, supervisor, topic_holds, worker
+from cdc_outbox.relay import (
+    budget,
+    incarnation,
+    intake,
+    pipeline,
+    poller,
+    refusals,
+    settler,
+    supervisor,
+    topic_holds,
+    worker,
+)
 from cdc_outbox.relay.brake import Brake
 from tests.property.broker import DEAD_LETTERS, Broker, MemoryPublisher
 from tests.property.database import KIND, PAYLOAD, TABLE, Database, Row, Session
@@ -253,7 +264,10 @@ class World:
         real_lease = leadership.Lease
         time, threading = SimulatedTime(self.scheduler), SimulatedThreading(self.scheduler)
         places: list[tuple[Any, str, Any]] = [
-            *((module, "time", time) for module in (poller, pipeline, settler, intake, incarnation, supervisor)),
+            *(
+                (module, "time", time)
+                for module in (poller, pipeline, refusals, settler, intake, incarnation, supervisor)
+            ),
             *((module, "threading", threading) for module in (worker, settler, budget, supervisor)),
             (pipeline, "queue", SimulatedQueues(self.scheduler)),
             (supervisor, "Brake", lambda rate: Brake(rate, time.monotonic)),

@@ -20,6 +20,7 @@ from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
+from cdc_outbox.relay.refusals import Refusals
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.suspects import Suspects
 from cdc_outbox.relay.topic_holds import TopicHolds
@@ -87,22 +88,32 @@ class Bench:
         self.brake = Brake(None)
         self.topic_holds = TopicHolds()
         kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
+        router, alerts = Router(ColumnSettings(), kafka), Alerts(self.metrics.alert)
         self.pipeline = Pipeline(
             publisher=self.publisher,
-            router=Router(ColumnSettings(), kafka),
+            router=router,
             intake=StubIntake(),  # type: ignore[arg-type]
             ledger=self.ledger,
             budget=self.budget,
             lease=self.lease,
-            retries=RetryPolicy((10.0,)),
+            refusals=Refusals(
+                publisher=self.publisher,
+                router=router,
+                ledger=self.ledger,
+                lease=self.lease,
+                retries=RetryPolicy((10.0,)),
+                metrics=self.metrics,
+                alerts=alerts,
+                topic_holds=self.topic_holds,
+                max_record_bytes=1000,
+            ),
             metrics=self.metrics,
-            alerts=Alerts(self.metrics.alert),
+            alerts=alerts,
             suspects=self.suspects,
             brake=self.brake,
             topic_holds=self.topic_holds,
             turns=Turns() if ordering == "strict" else None,
             batch=100,
-            max_record_bytes=1000,
             on_failure=self._fail,
         )
 
