@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -23,7 +24,7 @@ from cdc_outbox.kafka.confluent_admin import (
 )
 from cdc_outbox.kafka.options import check_options, without_secrets
 from cdc_outbox.kafka.outcomes import outcome
-from cdc_outbox.kafka.publisher import START_TIMEOUT, Delivery, OnDeliveries, Record
+from cdc_outbox.kafka.publisher import LEADERS_TIMEOUT, START_TIMEOUT, Delivery, OnDeliveries, Record
 from cdc_outbox.kafka.topics import TopicDirectory
 from cdc_outbox.kafka.trouble import Trouble
 
@@ -48,7 +49,8 @@ class ConfluentPublisher:
         self._lanes: dict[int, _Lane] = {}
         self._lane_of: dict[str, _Lane] = {}
         main = self._lane(settings.batch_bytes)
-        self._topics = TopicDirectory(settings, Queries(settings, lambda: main.producer))
+        self._queries = Queries(settings, lambda: main.producer)
+        self._topics = TopicDirectory(settings, self._queries)
         try:
             main.connect(timeout)
         except BaseException:
@@ -67,6 +69,9 @@ class ConfluentPublisher:
         lane.send(record)
         if self._closed.is_set():
             lane.purge()
+
+    def leaders(self, topic: str) -> Sequence[bool]:
+        return self._queries.leaders(topic, LEADERS_TIMEOUT)
 
     def purge(self) -> None:
         self._closed.set()

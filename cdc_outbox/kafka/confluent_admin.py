@@ -100,6 +100,12 @@ class Queries:
                 return _brokers_word(raised)[0]
             return None
 
+    def leaders(self, topic: str, timeout: float) -> list[bool]:
+        """See `publisher.Publisher`."""
+        with answers_expected(self._settings):
+            partitions = self._producer().list_topics(topic, timeout=timeout).topics[topic].partitions
+        return [partitions[number].leader >= 0 for number in sorted(partitions)]
+
     def topic_configs(self, topic: str, timeout: float) -> Mapping[str, str]:
         with answers_expected(self._settings):
             return _configs(_admin(self._settings), ConfigResource.Type.TOPIC, topic, timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaProducer
@@ -21,7 +22,7 @@ from cdc_outbox.kafka.kafka_python_net import (
 )
 from cdc_outbox.kafka.options import without_secrets
 from cdc_outbox.kafka.outcomes import outcome
-from cdc_outbox.kafka.publisher import Delivery, OnDeliveries, Record
+from cdc_outbox.kafka.publisher import LEADERS_TIMEOUT, Delivery, OnDeliveries, Record
 from cdc_outbox.kafka.topics import TopicDirectory
 from cdc_outbox.kafka.trouble import Trouble
 
@@ -57,7 +58,8 @@ class KafkaPythonPublisher:
             raise
         survive_refused_batches(self._producer)
         self._client.cluster.add_listener(self._brokers_answered)
-        self._topics = TopicDirectory(settings, Queries(settings, self._client, self._producer))
+        self._queries = Queries(settings, self._client, self._producer)
+        self._topics = TopicDirectory(settings, self._queries)
 
     def refusal(self, record: Record) -> RecordRefused | None:
         return self._topics.refusal(record)
@@ -85,6 +87,9 @@ class KafkaPythonPublisher:
         sent.add_both(settled)
         if sent.is_done:  # before we were listening: have it handed over now
             self._client.wakeup()
+
+    def leaders(self, topic: str) -> Sequence[bool]:
+        return self._queries.leaders(topic, LEADERS_TIMEOUT)
 
     def purge(self) -> None:
         self._closed = True

@@ -72,6 +72,14 @@ class Queries:
                 raise self._no_answer(raised) from None
         return error
 
+    def leaders(self, topic: str, timeout: float) -> list[bool]:
+        """See `publisher.Publisher`."""
+        asked = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        partitions = {one.partition_index: one for one in self.ask(asked, timeout).topics[0].partitions}
+        return [partitions[number].leader_id >= 0 for number in sorted(partitions)]
+
     def topic_configs(self, topic: str, timeout: float) -> Mapping[str, str]:
         return self._configs(_TOPIC, topic, timeout)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 START_TIMEOUT = 5.0
 """Seconds that the brokers get to answer when a publisher is made or a broker described."""
+
+LEADERS_TIMEOUT = 0.5
+"""Seconds that the brokers get to say who leads a topic's partitions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +61,12 @@ class Publisher(Protocol):
 
     def send(self, record: Record) -> None:
         """Hand over a record whose refusal is None; its delivery follows. Raises Hold when nothing can be sent now."""
+
+    def leaders(self, topic: str) -> Sequence[bool]:
+        """Whether each of the topic's partitions has a leader right now, by number; none: no such topic.
+
+        Takes up to half a second; raises Hold when no broker answers.
+        """
 
     def purge(self) -> None:
         """Drop what is not yet on the wire and take no more: `send` raises Hold from here on. From any thread."""

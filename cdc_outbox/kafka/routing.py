@@ -34,8 +34,11 @@ class Router:
         self._topic_column = columns.topic
         self.by_type = columns.topic is None and not _names_more_than_the_type(kafka.topic)
         """The aggregate type alone decides the topic."""
-        self._topics: dict[str, str] = {}
+        self.topics: dict[str, str] = {}
+        """Where the type alone decides: the topics of the types seen so far."""
         self._key_column = None if columns.key == "aggregate_id" else columns.key
+        self.by_aggregate = self.by_type and self._key_column is None and "partitioner" not in kafka.options
+        """The aggregate alone decides the partition, as Java clients choose it."""
         self._header_columns = list(columns.headers.items())
         self._dead_letter_topic = kafka.dead_letter_topic
         # Without a limit no event is too old: all commits are later than 1970.
@@ -49,7 +52,7 @@ class Router:
         delete the record at once. A mapped header is left out where its column is NULL; a mapped key is null there.
         Raises RecordRefused when no topic name comes out, or the format has no room for the event.
         """
-        topic = self._topics.get(event.aggregate_type) if self.by_type else None
+        topic = self.topics.get(event.aggregate_type) if self.by_type else None
         if topic is None:
             topic = self._topic_of(event)
         now = int(time.time() * 1000)
@@ -64,7 +67,7 @@ class Router:
 
     def topic(self, event: Event) -> str:
         """Where its record goes. Raises RecordRefused when no topic name comes out."""
-        topic = self._topics.get(event.aggregate_type) if self.by_type else None
+        topic = self.topics.get(event.aggregate_type) if self.by_type else None
         return self._topic_of(event) if topic is None else topic
 
     def dead_letter(
@@ -106,8 +109,8 @@ class Router:
         refusal = topic_name_refusal(topic)
         if refusal is not None:
             raise refusal
-        if self.by_type and len(self._topics) < _TYPES_REMEMBERED:
-            self._topics[event.aggregate_type] = topic
+        if self.by_type and len(self.topics) < _TYPES_REMEMBERED:
+            self.topics[event.aggregate_type] = topic
         return topic
 
     def _key(self, event: Event) -> bytes | None:

@@ -22,6 +22,7 @@ ALERT_KINDS = (
     "event_dead",
     "event_failed",
     "hold",
+    "partition_stuck",
     "row_changed",
     "row_locked",
     "sending_abandoned",

@@ -15,6 +15,7 @@ class Budget:
         self.max_bytes = max_bytes
         self.events = 0
         self.bytes = 0
+        self._aside = (0, 0)
         self._closed = False
         self._changed = threading.Condition()
 
@@ -30,16 +31,18 @@ class Budget:
             return True
 
     def _has_room(self, size: int) -> bool:
-        if self.events == 0:
+        events, used = self.events - self._aside[0], self.bytes - self._aside[1]
+        if events <= 0:
             return True
-        return self.events < self.max_events and self.bytes + size <= self.max_bytes
+        return events < self.max_events and used + size <= self.max_bytes
 
     def free(self) -> tuple[int, int]:
         """(events, bytes) that may still be taken without waiting."""
         with self._changed:
             if self.events == 0:
                 return self.max_events, self.max_bytes
-            return max(0, self.max_events - self.events), max(0, self.max_bytes - self.bytes)
+            events, size = self._aside
+            return max(0, self.max_events - self.events + events), max(0, self.max_bytes - self.bytes + size)
 
     def add(self, events: int, size: int) -> None:
         """Count what is in flight already; the tail waits the longer for it."""
@@ -52,6 +55,13 @@ class Budget:
             self.events -= events
             self.bytes -= size
             self._changed.notify_all()
+
+    def set_aside(self, events: int, size: int) -> None:
+        """So much of what is in flight leaves its room to others: it may stay for long."""
+        with self._changed:
+            if (events, size) != self._aside:
+                self._aside = (events, size)
+                self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:

@@ -20,6 +20,9 @@ from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
 
 RowKey = tuple[TableName, int, str]
 
+COMPACT = 10_000
+"""Transactions in the ledger from which on settled ones that follow each other become one."""
+
 
 class Stage(IntEnum):
     """Where an envelope stands. From ACKED on the settler owes the row a write."""
@@ -117,6 +120,7 @@ class InFlight:
         """Called, with the lock held, whenever the settler has work."""
         self._open: dict[RowKey, Envelope] = {}
         self._transactions: deque[Transaction] = deque()
+        self._compact_at = COMPACT
         self._outcomes: deque[Envelope] = deque()
         self._blocks: dict[Aggregate, Block] = {}
         self._resumable = start
@@ -434,6 +438,11 @@ class InFlight:
                 if envelope.stage is Stage.HANDED and envelope.handed_at <= handed_before and not envelope.sending
             ]
 
+    def undelivered(self) -> list[Envelope]:
+        """What waits in memory or is with the Kafka client, dead letters included, in the order it came."""
+        with self._lock:
+            return [envelope for envelope in self._open.values() if envelope.stage <= Stage.DYING]
+
     def propose(self, batch: Sequence[Envelope]) -> Progress:
         """Where reading could resume once `batch` is written. Followed by `settle` or `retract`."""
         with self._lock:
@@ -471,6 +480,20 @@ class InFlight:
                 self._resumable = progress.position
                 self.traffic = 0
                 self.rotated = False
+            if len(self._transactions) >= self._compact_at:
+                self._compact()
+
+    def _compact(self) -> None:
+        """While the first event in flight stays there, what is settled behind it must not fill the memory."""
+        kept: deque[Transaction] = deque()
+        for transaction in self._transactions:
+            last = kept[-1] if kept else None
+            if last is None or last.unsettled or transaction.unsettled or last.end is None or transaction.end is None:
+                kept.append(transaction)
+            else:
+                last.absorb(transaction)
+        self._transactions = kept
+        self._compact_at = max(COMPACT, 2 * len(kept))
 
     def _close(self, envelope: Envelope) -> None:
         event = envelope.event

@@ -35,6 +35,7 @@ from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight, Stage
 from cdc_outbox.relay.intake import Intake
+from cdc_outbox.relay.partition_watch import PartitionWatch
 from cdc_outbox.relay.pipeline import Pipeline
 from cdc_outbox.relay.poller import Poller
 from cdc_outbox.relay.refusals import Refusals
@@ -232,6 +233,15 @@ class Incarnation:
             session_lifetime=settings.leadership_timeout,
         )
         router = make_router(settings.outbox.columns, settings.kafka)
+        partitions = PartitionWatch(
+            topics=router.topics if router.by_aggregate else {},
+            publisher=self._publisher,
+            ledger=self.ledger,
+            budget=self.budget,
+            metrics=self._metrics,
+            alerts=self._alerts,
+            linger=settings.kafka.linger,
+        )
         self._pipeline = Pipeline(
             publisher=self._publisher,
             router=router,
@@ -255,6 +265,7 @@ class Incarnation:
             suspects=self._suspects,
             brake=self._brake,
             topic_holds=topic_holds,
+            partitions=partitions,
             turns=Turns() if settings.outbox.ordering == "strict" else None,
             batch=settings.limits.batch,
             on_failure=self._on_failure,
@@ -285,6 +296,7 @@ class Incarnation:
             budget=self.budget,
             brake=self._brake,
             topic_holds=topic_holds,
+            partitions=partitions,
             waits=settings.retry.waits,
             lease=lease,
             metrics=self._metrics,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
     from cdc_outbox.relay.intake import Intake
+    from cdc_outbox.relay.partition_watch import PartitionWatch
     from cdc_outbox.relay.refusals import Refusals
     from cdc_outbox.relay.suspects import Suspects
     from cdc_outbox.relay.topic_holds import TopicHolds
@@ -94,6 +95,7 @@ class Pipeline(Worker):
         suspects: Suspects,
         brake: Brake,
         topic_holds: TopicHolds,
+        partitions: PartitionWatch,
         turns: Turns | None,
         batch: int,
         on_failure: Callable[[BaseException], None],
@@ -118,6 +120,9 @@ class Pipeline(Worker):
         self._suspects = suspects
         self._brake = brake
         self._topic_holds = topic_holds
+        self._partitions = partitions
+        self._latest = 0.0
+        """Of what was ever acknowledged, when the last was handed over."""
         self._turns = turns
         self._batch = batch
         self.close_dump: Callable[[], None] = lambda: None
@@ -168,6 +173,7 @@ class Pipeline(Worker):
             self._lease.check()
             if self._topic_holds.types:
                 self._refusals.look_for_topics()
+            self._partitions.look(self._latest, all_wait=bool(self._line))
             if self._line and self._brake.room:
                 self._serve_line()
             while self._found and not self._line and self._brake.room:
@@ -249,12 +255,15 @@ class Pipeline(Worker):
     def _dispatch(self, envelopes: list[Envelope]) -> None:
         """Tail events that are pending, in stream order: behind a block they are parked or wait, else they go."""
         free: list[Envelope] = []
+        held = self._partitions.held
         for envelope in envelopes:
             block = self._ledger.blocks(envelope.event)
-            if block is None:
-                free.append(envelope)
-            else:
+            if block is not None:
                 self._ledger.wait_or_park(envelope, block)
+            elif held and envelope.event.aggregate in held:
+                self._ledger.hold_back(envelope)
+            else:
+                free.append(envelope)
         claimed, dropped = self._intake.claim(free)
         self._skip(dropped)
         self._publish(claimed)
@@ -304,7 +313,10 @@ class Pipeline(Worker):
 
     def _send_unless_blocked(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """The rule is checked again: what the poller queued, too, may have been overtaken by a refusal meanwhile."""
-        ledger, event = self._ledger, envelope.event
+        ledger, event, held = self._ledger, envelope.event, self._partitions.held
+        if held and event.aggregate in held and not event.skipped:
+            ledger.hold_back(envelope)
+            return
         if envelope.transaction is None:
             if ledger.overtaken(envelope):
                 ledger.put_back(envelope)
@@ -342,11 +354,13 @@ class Pipeline(Worker):
 
         What goes nowhere makes room for the next at once: no delivery would wake us for it.
         """
-        stages = self._ledger.stages()
-        if stages[Stage.HANDED] or stages[Stage.DYING]:
+        if self._awaits_delivery():
             return
         while self._line and self._brake.room:
             first = self._line[0]
+            if first.stage is Stage.HANDED:  # and its partition is held
+                self._line.popleft()
+                continue
             if not first.alone:
                 behind, self._line = self._line, deque()
                 self._publish(behind, wary=True)
@@ -360,6 +374,16 @@ class Pipeline(Worker):
             if first.stage in (Stage.HANDED, Stage.DYING):
                 return
             self._line.popleft()
+
+    def _awaits_delivery(self) -> bool:
+        """Something is with the client, beside what held partitions keep: nothing shares a batch with that."""
+        stages, held = self._ledger.stages(), self._partitions.held
+        if not held:
+            return bool(stages[Stage.HANDED] or stages[Stage.DYING])
+        return any(
+            one.stage is Stage.DYING or (one.stage is Stage.HANDED and one.event.aggregate not in held)
+            for one in self._ledger.undelivered()
+        )
 
     def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
         """Hand one record over, or refuse it by what can be known before."""
@@ -408,6 +432,8 @@ class Pipeline(Worker):
             else:
                 self._refusals.refuse(envelope, refusal)
         self._observe(acknowledged)
+        if acknowledged:
+            self._latest = max(self._latest, acknowledged[-1].handed_at)
         self._ledger.acknowledge(acknowledged)
         kill_point("acknowledged")
         if refused:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cdc_outbox.ops.metrics import Metrics
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
+    from cdc_outbox.relay.partition_watch import PartitionWatch
     from cdc_outbox.relay.topic_holds import TopicHolds
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ WAIT_FOR_LOCKS = 0.25
 RESERVE = 10
 """The tail may fill the budget: one part in so many stays the poller's."""
 
+HELD_REST = 10
+"""A look at due rows that passed over some of a held partition is followed by so many times its own length without."""
+
 BUSY_WAIT = 0.02
 """Seconds between passes while rows are taken or aggregates worked off; doubles while nothing is taken."""
 
@@ -73,6 +77,7 @@ class Poller(Worker):
         budget: Budget,
         brake: Brake,
         topic_holds: TopicHolds,
+        partitions: PartitionWatch,
         waits: Sequence[float],
         lease: Lease,
         metrics: Metrics,
@@ -95,6 +100,8 @@ class Poller(Worker):
         self._budget = budget
         self._brake = brake
         self._topic_holds = topic_holds
+        self._partitions = partitions
+        self._look_at_held = 0.0
         self._waits = waits
         self._lease = lease
         self._metrics = metrics
@@ -186,7 +193,10 @@ class Poller(Worker):
 
         Page after page: the rows of one aggregate that may not go yet must not hide those of others.
         """
-        ordered, held = self._ledger.ordered, self._topic_holds.types
+        ordered, held, partitions = self._ledger.ordered, self._topic_holds.types, self._partitions.held
+        began = time.monotonic()
+        if partitions and began < self._look_at_held:
+            return False
         without: set[Aggregate] = set()
         if ordered:
             without = self._ledger.held_aggregates() | {one for one, _, _ in self._foreign.values()}
@@ -199,7 +209,8 @@ class Poller(Worker):
             with self._claiming() as queued:
                 found = table.due(self._session, room[0], above, without, ordered=ordered, held=held, waits=self._waits)
                 due = _fitting(found, room[1])
-                queued.extend(self._queue(table, due))
+                free = [one for one in due if one.event.skipped or one.event.aggregate not in partitions]
+                queued.extend(self._queue(table, free))
                 for envelope in queued:
                     envelope.overdue = envelope.event.aggregate_type in held
                 rows = _rows(queued)
@@ -212,6 +223,8 @@ class Poller(Worker):
                 return True
             if not due:
                 return False
+            if len(free) < len(due):  # there may be many, and each look goes over them all
+                self._look_at_held = time.monotonic() + HELD_REST * (time.monotonic() - began)
             above = due[-1].event.id  # a page may be short because of locked rows: only an empty one is the last
         return False
 
@@ -295,14 +308,17 @@ class Poller(Worker):
         if not self._ledger.ordered:  # nothing is in the way of what waits in memory, for a lock or to go alone
             self._submit(Freed(number, quiet))
             return True
-        held = self._topic_holds.types  # their rows stay parked: nobody looks whether any are left
-        blocked = [a for a in self._ledger.blocked_aggregates() if a not in later and a[1] not in held]
+        # Rows of these stay parked: nobody looks whether any are left.
+        held, partitions = self._topic_holds.types, self._partitions.held
+        blocked = [
+            a for a in self._ledger.blocked_aggregates() if a not in later and a[1] not in held and a not in partitions
+        ]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():
             stuck.update(table.stuck(self._session, [a for a in blocked if a[0] == table.name]))
         foreign = {aggregate for aggregate, _, _ in self._foreign.values()}
         self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
-        free = [a for a in quiet if a not in later and a not in stuck and a[1] not in held]
+        free = [a for a in quiet if a not in later and a not in stuck and a[1] not in held and a not in partitions]
         if free:
             kill_point("freed")
             self._submit(Freed(number, free))
@@ -405,8 +421,9 @@ class Poller(Worker):
         with self._claiming() as queued:
             pending = table.pending_rows(self._session, ids)
             candidates = _fitting([c for c in pending if not self._ledger.holds(c.event.key)], room)
-            held = self._topic_holds.types
-            queued.extend(self._queue(table, [c for c in candidates if c.event.aggregate_type not in held]))
+            held, partitions = self._topic_holds.types, self._partitions.held
+            free = [c for c in candidates if c.event.aggregate_type not in held and c.event.aggregate not in partitions]
+            queued.extend(self._queue(table, free))
             claimed = _rows(queued)
             if claimed:
                 table.mark_sending(self._session, claimed)

@@ -141,6 +141,12 @@ def numbers(bootstrap: str, topic: str) -> list[int]:
     return found
 
 
+def test_who_leads_a_topics_partitions(open_outlet: Open, kafka_broker: KafkaEndpoint) -> None:
+    topic = new_topic(kafka_broker.bootstrap, partitions=3)
+    publisher = open_outlet().publisher
+    assert list(publisher.leaders(topic)) == [True] * 3
+
+
 # -- what arrives ----------------------------------------------------------------------------------------------------
 
 

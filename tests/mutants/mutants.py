@@ -152,6 +152,22 @@ MUTANTS = [
         SIMULATED,
     ),
     Mutant(
+        "p2-a-stuck-partition-holds-up-all",
+        "P2",
+        "cdc_outbox/relay/partition_holds.py",
+        "return now - watched.others_since >= PATIENCE",
+        "return False",
+        "tests/unit/relay/test_partition_holds.py::test_a_partition_is_held_once_it_fills_half_the_window_and_others_go_on",
+    ),
+    Mutant(
+        "p2-freed-although-its-partition-is-held",
+        "P2",
+        "cdc_outbox/relay/poller.py",
+        "a not in stuck and a[1] not in held and a not in partitions",
+        "a not in stuck and a[1] not in held",
+        "tests/unit/relay/test_poller.py::test_what_waits_for_its_partition_is_not_freed_either",
+    ),
+    Mutant(
         "p2-queued-rows-do-not-block-the-tail",
         "P2",
         "cdc_outbox/relay/in_flight.py",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_outbox.errors import Hold, RecordRefused
+from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.outcomes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC
 from cdc_outbox.kafka.publisher import Delivery, OnDeliveries, Record
 from cdc_outbox.relay.in_flight import Envelope
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tests.property.scheduler import Process
 
 DEAD_LETTERS = "dead"
+PARTITIONS = 3
+"""So many, aggregates `a` and `c` share one, and `b` has another."""
 UNKNOWN = Hold("time-out", reason="kafka")
 UNLISTED = Hold("POLICY_VIOLATION", reason="kafka", suspect="POLICY_VIOLATION")
 
@@ -48,6 +51,10 @@ class Broker:
         """Attempts that are answered with an error that no outage explains."""
         self.topic_missing = False
         """Of the events; the dead letters' is always there."""
+        self.partition_away: int | None = None
+        """Which of the events' partitions takes nothing."""
+        self.leader_lost = False
+        """It has no leader, and metadata says so."""
         self.wire: list[OnTheWire] = []
         self.answers: list[tuple[MemoryPublisher, Delivery]] = []
 
@@ -55,7 +62,9 @@ class Broker:
         """The first `count` records, of one key where it is given: records of other keys may overtake."""
         if self.away:
             return
-        chosen = [one for one in self.wire if key is None or one.record.key == key][:count]
+        chosen = [
+            one for one in self.wire if (key is None or one.record.key == key) and not self._is_stuck(one.record)
+        ][:count]
         for one in chosen:
             self.wire.remove(one)
             event_id = event_of(one.record)
@@ -66,6 +75,18 @@ class Broker:
             else:
                 self.judge.landed(one.record)
                 self.answers.append((one.publisher, Delivery(one.record.token, None)))
+
+    def _is_stuck(self, record: Record) -> bool:
+        return (
+            record.topic != DEAD_LETTERS
+            and self.partition_away is not None
+            and partition_of(record.key or b"", PARTITIONS) == self.partition_away
+        )
+
+    def leaders(self) -> list[bool]:
+        if self.away:
+            raise Hold("no broker answers", reason="kafka")
+        return [not self.leader_lost or number != self.partition_away for number in range(PARTITIONS)]
 
     def _refused_late(self, event_id: str) -> RecordRefused | Hold | None:
         if self.topic_missing:
@@ -135,6 +156,9 @@ class MemoryPublisher:
             self._broker.answers.append((self, Delivery(record.token, UNKNOWN)))
         else:
             self._broker.wire.append(OnTheWire(self, record))
+
+    def leaders(self, topic: str) -> list[bool]:
+        return self._broker.leaders()
 
     def purge(self) -> None:
         """What is in the kernel's hands goes out all the same."""

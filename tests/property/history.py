@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_outbox.mysql.checkpoint import reset, set_paused
+from tests.property.broker import PARTITIONS
 from tests.property.database import CHECKPOINT, Row
 from tests.property.simulation import Relay, World
 
@@ -53,6 +54,7 @@ TROUBLE = (
     "refuse_after_all_checks",
     "an_unlisted_error",
     "the_topic_goes",
+    "a_partition_goes",
     "start",
     "kill_9",
     "freeze",
@@ -340,6 +342,12 @@ class History:
         """Or is there again."""
         self.world.broker.topic_missing = not self.world.broker.topic_missing
 
+    def a_partition_goes(self, chance: random.Random) -> None:
+        """Or is back."""
+        broker = self.world.broker
+        broker.partition_away = None if broker.partition_away is not None else chance.randrange(1, PARTITIONS)
+        broker.leader_lost = chance.random() < 0.5
+
     # -- processes --------------------------------------------------------------------------------------------
 
     def _on_a_relay(self, chance: random.Random, act: Callable[[Relay], object]) -> None:
@@ -375,6 +383,7 @@ class History:
         database, broker = self.world.database, self.world.broker
         database.away = database.read_only = broker.away = False
         broker.topic_missing = False
+        broker.partition_away = None
         database.locked.clear()
         while database.unseen:
             database.become_visible()

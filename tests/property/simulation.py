@@ -23,6 +23,8 @@ from cdc_outbox.relay import (
     budget,
     incarnation,
     intake,
+    partition_holds,
+    partition_watch,
     pipeline,
     poller,
     refusals,
@@ -55,10 +57,17 @@ SHORTER: dict[tuple[Any, str], float] = {
     (poller, "FEW"): 3,
     (pipeline, "MESSAGES"): 5,
     (topic_holds, "LOOK_EVERY"): 0.7,
+    (partition_holds, "MARGIN"): 0.005,
+    (partition_holds, "PATIENCE"): 0.02,
+    (partition_holds, "ASK_EVERY"): 0.1,
+    (partition_watch, "LOOK_EVERY"): 0.01,
     (settler, "SLOW"): 0.3,
     (settler, "CHECKPOINT_SECONDS"): 5.0,
 }
 """Limits of the relay that a short history would never meet."""
+
+TELL_TIME = (poller, pipeline, refusals, partition_watch, settler, intake, incarnation, supervisor)
+"""Modules that look at the clock."""
 
 INSTANT = 0.0005
 """Seconds that a round takes in which something moved."""
@@ -264,10 +273,7 @@ class World:
         real_lease = leadership.Lease
         time, threading = SimulatedTime(self.scheduler), SimulatedThreading(self.scheduler)
         places: list[tuple[Any, str, Any]] = [
-            *(
-                (module, "time", time)
-                for module in (poller, pipeline, refusals, settler, intake, incarnation, supervisor)
-            ),
+            *((module, "time", time) for module in TELL_TIME),
             *((module, "threading", threading) for module in (worker, settler, budget, supervisor)),
             (pipeline, "queue", SimulatedQueues(self.scheduler)),
             (supervisor, "Brake", lambda rate: Brake(rate, time.monotonic)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -224,6 +225,24 @@ def test_without_ordering_too_what_waits_in_memory_is_found_again() -> None:
     number, quiet = book.begin_pass()
     assert quiet == [envelope.event.aggregate]
     assert book.release(envelope.event.aggregate, number) == [envelope]
+
+
+def test_what_is_settled_behind_an_event_in_flight_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdc_outbox.relay.in_flight.COMPACT", 10)
+    book = ledger()
+    book._compact_at = 10
+    (first,) = book.admit([transaction(1, event(1))])
+    for number in range(2, 100):
+        (one,) = book.admit([transaction(number, event(number))])
+        book.hand([one], now=0)
+        book.acknowledge([one])
+        assert settle(book, book.take_outcomes(10)).offset == 4
+        assert len(book._transactions) <= 10
+    book.hand([first], now=0)
+    book.acknowledge([first])
+    position = settle(book, book.take_outcomes(10))
+    assert str(position) == f"{UUID}:1-99"
+    assert position.offset == 9900
 
 
 def test_other_traffic_behind_an_event_in_flight_takes_no_room() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 
@@ -19,6 +20,7 @@ from cdc_outbox.ops.metrics import Metrics
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
+from cdc_outbox.relay.partition_watch import PartitionWatch
 from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
 from cdc_outbox.relay.refusals import Refusals
 from cdc_outbox.relay.retry import RetryPolicy
@@ -38,6 +40,7 @@ class StubPublisher:
         self.sent: list[Record] = []
         self.on_send: Callable[[], None] = lambda: None
         self.refused: dict[str, RecordRefused] = {}
+        self.leading = [True, True]
 
     def refusal(self, record: Record) -> RecordRefused | None:
         assert isinstance(record.token, Envelope)
@@ -46,6 +49,9 @@ class StubPublisher:
     def send(self, record: Record) -> None:
         self.on_send()
         self.sent.append(record)
+
+    def leaders(self, topic: str) -> list[bool]:
+        return self.leading
 
     def purge(self) -> None: ...
 
@@ -89,6 +95,15 @@ class Bench:
         self.topic_holds = TopicHolds()
         kafka = KafkaSettings(bootstrap_servers="nowhere:1", dead_letter_topic="dead")
         router, alerts = Router(ColumnSettings(), kafka), Alerts(self.metrics.alert)
+        self.partitions = PartitionWatch(
+            topics=router.topics,
+            publisher=self.publisher,
+            ledger=self.ledger,
+            budget=Budget(10, 1 << 20),
+            metrics=self.metrics,
+            alerts=alerts,
+            linger=0.0,
+        )
         self.pipeline = Pipeline(
             publisher=self.publisher,
             router=router,
@@ -112,6 +127,7 @@ class Bench:
             suspects=self.suspects,
             brake=self.brake,
             topic_holds=self.topic_holds,
+            partitions=self.partitions,
             turns=Turns() if ordering == "strict" else None,
             batch=100,
             on_failure=self._fail,
@@ -132,6 +148,10 @@ class Bench:
                 return
             deadline.wait(0.01)
         raise AssertionError("not within 10 s")
+
+    def tick(self) -> None:
+        """A little time passes."""
+        threading.Event().wait(0.05)
 
     def answer(self, number: int, error: RecordRefused | Hold | None = None) -> None:
         """What becomes of the record that was sent as the `number`th, from 0."""
@@ -531,3 +551,50 @@ def test_a_row_that_has_waited_for_its_topic_too_long_is_dead(bench: Bench) -> N
     assert bench.topics() == [("dead", "e1")]
     bench.until(lambda: bench.ledger.owed == 1)
     assert bench.ledger.take_outcomes(10)[0].stage is Stage.DEAD
+
+
+def test_what_is_bound_for_a_held_partition_is_parked_and_spends_no_retry(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc_outbox.relay.partition_holds.PATIENCE", 0.1)
+    monkeypatch.setattr("cdc_outbox.relay.partition_holds.MARGIN", 0.05)
+    stuck, other = "a", "b"
+    bench.publisher.leading = [True] * 3  # where they have different partitions
+    bench.read(*(event(n, stuck) for n in range(5)))
+    for number in itertools.count(5):  # others come and are acknowledged until it is noticed
+        if bench.partitions.held:
+            break
+        bench.read(event(number, other))
+        bench.answer(number)
+        bench.tick()
+    outcomes = bench.ledger.take_outcomes(100)
+    bench.read(event(1000, stuck), event(1001, other), event(1002, stuck))
+    bench.until(lambda: bench.topics()[-1][1] == "e1001")
+    bench.until(lambda: bench.ledger.owed == 2)
+    assert [one.stage for one in bench.ledger.take_outcomes(2)] == [Stage.PARKING] * 2
+    assert {one.stage for one in outcomes} == {Stage.ACKED}
+    queued = bench.ledger.queue([event(1003, "c", retry_count=1)], lambda _: True)  # of the same partition
+    bench.pipeline.submit(Queued(queued))
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert [(one.event.id, one.stage) for one in bench.ledger.take_outcomes(1)] == [(1003, Stage.PUT_BACK)]
+    for number in range(5):
+        bench.answer(number)
+    bench.until(lambda: not bench.partitions.held)
+    bench.read(event(1004, "c"))
+    bench.until(lambda: bench.ledger.owed == 6)  # its predecessor's block is the poller's to lift
+    assert bench.metrics.registry.get_sample_value("cdc_outbox_hold", {"relay": "test", "reason": "partition"}) == 0
+
+
+def test_a_refused_batch_goes_again_beside_what_a_held_partition_keeps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc_outbox.relay.partition_holds.PATIENCE", 0.1)
+    monkeypatch.setattr("cdc_outbox.relay.partition_holds.MARGIN", 0.05)
+    bench.publisher.leading = [True, False, True]
+    bench.read(event(1, "a"), event(2, "b"))
+    bench.answer(1, RecordRefused("INVALID_RECORD"))
+    bench.until(lambda: len(bench.publisher.sent) == 3)
+    bench.answer(2)
+    bench.read(event(3, "b"))
+    bench.answer(3)
+    bench.until(lambda: bench.ledger.owed == 2)

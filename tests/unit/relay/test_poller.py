@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
 from cdc_outbox.model import Position
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.partition_holds import HeldPartitions
 from cdc_outbox.relay.pipeline import Freed, Queued
 from cdc_outbox.relay.poller import RESERVE, Poller
 from cdc_outbox.relay.topic_holds import TopicHolds
@@ -38,13 +42,24 @@ def topic_holds() -> TopicHolds:
 
 
 @pytest.fixture
+def partitions() -> SimpleNamespace:
+    return SimpleNamespace(held=HeldPartitions())
+
+
+@pytest.fixture
 def submitted() -> list[Queued | Freed]:
     return []
 
 
 @pytest.fixture
 def poller(
-    ledger: InFlight, budget: Budget, brake: Brake, topic_holds: TopicHolds, submitted: list[Queued | Freed]
+    *,
+    ledger: InFlight,
+    budget: Budget,
+    brake: Brake,
+    topic_holds: TopicHolds,
+    partitions: SimpleNamespace,
+    submitted: list[Queued | Freed],
 ) -> Poller:
     nothing: dict[str, object] = dict.fromkeys(
         ("session", "fence", "lease", "metrics", "alerts", "on_swept", "on_failure")
@@ -56,6 +71,7 @@ def poller(
         budget=budget,
         brake=brake,
         topic_holds=topic_holds,
+        partitions=partitions,  # type: ignore[arg-type]
         submit=submitted.append,
         waits=(10.0,),
         batch=EVENTS,
@@ -92,6 +108,19 @@ def test_what_waits_for_its_topic_is_not_freed(
     waiting, free = (TABLE, "order", "a"), (TABLE, "payment", "b")
     ledger.block([waiting, free])
     topic_holds.add("order", Record("outbox.event.order", b"a", b"{}", [], 1, None), 0.0)
+    number, quiet = ledger.begin_pass()
+    poller._free(number, quiet, set())
+    assert submitted == [Freed(number, [free])]
+
+
+def test_what_waits_for_its_partition_is_not_freed_either(
+    poller: Poller, ledger: InFlight, partitions: SimpleNamespace, submitted: list[Queued | Freed]
+) -> None:
+    waiting, free = (TABLE, "order", "a"), (TABLE, "order", "b")
+    ledger.block([waiting, free])
+    number = partition_of(b"a", 3)
+    assert partition_of(b"b", 3) != number
+    partitions.held = HeldPartitions(frozenset({("orders", number)}), {"order": "orders"}, {"orders": 3})
     number, quiet = ledger.begin_pass()
     poller._free(number, quiet, set())
     assert submitted == [Freed(number, [free])]
