@@ -6,26 +6,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cdc_outbox.testing.services import providers
-from cdc_outbox.testing.services.cache import fetched, growing
-from cdc_outbox.testing.services.child import Child, PrivateFolder, finish
+from cdc_outbox.testing.services.child import Child, PrivateFolder
+from cdc_outbox.testing.services.debezium import DEBEZIUM_VERSION, connect_standalone
 from cdc_outbox.testing.services.endpoint import free_port
-from cdc_outbox.testing.services.kafka_native import java_command
 from tests.harness.kafka import Seen, end_offsets, read_topic
 from tests.harness.world import World, wait_until
 
-DEBEZIUM_VERSION = "3.6.1.Final"
 GOLDEN = Path(__file__).parents[1] / "golden" / "debezium.json"
-FETCH_DEADLINE = 600.0
 OWN_CONTEXT = "__debezium.context."
 """Headers in which Debezium speaks of its own task, not of the event."""
-_POM = Path(__file__).with_name("debezium_pom.xml")
 
 ROWS: list[tuple[str, str, str]] = [
     # aggregate_id, event_type, payload
@@ -41,72 +36,47 @@ ROWS: list[tuple[str, str, str]] = [
 ]
 
 
-def _jars() -> Path:
-    def fill(folder: Path) -> None:
-        pom = folder / "pom.xml"
-        pom.write_text(_POM.read_text().replace("@DEBEZIUM_VERSION@", DEBEZIUM_VERSION))
-        repository = folder / "repository"
-        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Dmaven.repo.local={repository}"]
-        with growing(repository, "Debezium: downloading", print):
-            copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}/libs"]
-            done = finish([*command, *copy], deadline=FETCH_DEADLINE)
-        shutil.rmtree(repository, ignore_errors=True)
-        assert done.returncode == 0, done.stdout[-1000:]
-
-    return fetched(f"debezium-{DEBEZIUM_VERSION}", fill) / "libs"
-
-
-def _properties(path: Path, **values: object) -> Path:
-    path.write_text("".join(f"{name.replace('__', '.')}={value}\n" for name, value in values.items()))
-    return path
-
-
 @contextmanager
 def debezium(world: World, prefix: str) -> Iterator[Child]:
     """Debezium on the world's outbox table, its records going to {prefix}{aggregate_type}."""
     folder = PrivateFolder("debezium")
     converter = "org.apache.kafka.connect.storage.StringConverter"
-    worker = _properties(
-        folder.path / "worker.properties",
-        bootstrap__servers=world.bootstrap,
-        key__converter=converter,
-        value__converter=converter,
-        offset__storage__file__filename=folder.path / "offsets",
-        offset__flush__interval__ms=1000,
-        listeners=f"http://127.0.0.1:{free_port()}",
-        plugin__discovery="only_scan",
-    )
-    connector = _properties(
-        folder.path / "connector.properties",
-        name="outbox",
-        connector__class="io.debezium.connector.mysql.MySqlConnector",
-        database__hostname=world.host,
-        database__port=world.port,
-        database__user=world.user,
-        database__password=world.password,
-        database__server__id=770_000 + world.port % 1000,
-        topic__prefix=f"{prefix}raw",
-        database__include__list=world.database,
-        table__include__list=f"{world.database}.outbox_event",
-        schema__history__internal="io.debezium.storage.file.history.FileSchemaHistory",
-        schema__history__internal__file__filename=folder.path / "history",
-        include__schema__changes="false",
-        snapshot__mode="initial",
-        transforms="outbox",
-        transforms__outbox__type="io.debezium.transforms.outbox.EventRouter",
-        transforms__outbox__table__field__event__id="event_id",
-        transforms__outbox__table__field__event__key="aggregate_id",
-        transforms__outbox__table__field__event__payload="payload",
-        transforms__outbox__route__by__field="aggregate_type",
-        transforms__outbox__route__topic__replacement=f"{prefix}${{routedByValue}}",
-        transforms__outbox__table__fields__additional__placement="event_type:header:eventType",
-        transforms__outbox__table__op__invalid__behavior="warn",
-    )
-    command = [java_command(print), "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{_jars()}/*"]
-    child = Child(
-        [*command, "org.apache.kafka.connect.cli.ConnectStandalone", str(worker), str(connector)],
-        log=folder.path / "connect.log",
-    )
+    worker = {
+        "bootstrap.servers": world.bootstrap,
+        "key.converter": converter,
+        "value.converter": converter,
+        "offset.storage.file.filename": folder.path / "offsets",
+        "offset.flush.interval.ms": 1000,
+        "listeners": f"http://127.0.0.1:{free_port()}",
+        "plugin.discovery": "only_scan",
+    }
+    connector = {
+        "name": "outbox",
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": world.host,
+        "database.port": world.port,
+        "database.user": world.user,
+        "database.password": world.password,
+        "database.server.id": 770_000 + world.port % 1000,
+        "topic.prefix": f"{prefix}raw",
+        "database.include.list": world.database,
+        "table.include.list": f"{world.database}.outbox_event",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": folder.path / "history",
+        "include.schema.changes": "false",
+        "snapshot.mode": "initial",
+        "transforms": "outbox",
+        "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+        "transforms.outbox.table.field.event.id": "event_id",
+        "transforms.outbox.table.field.event.key": "aggregate_id",
+        "transforms.outbox.table.field.event.payload": "payload",
+        "transforms.outbox.route.by.field": "aggregate_type",
+        "transforms.outbox.route.topic.replacement": f"{prefix}${{routedByValue}}",
+        "transforms.outbox.table.fields.additional.placement": "event_type:header:eventType",
+        "transforms.outbox.table.op.invalid.behavior": "warn",
+    }
+    command = connect_standalone(folder.path, worker, connector, ["-Xmx512m", "-XX:+UseSerialGC"], print)
+    child = Child(command, log=folder.path / "connect.log")
     child.start()
     try:
         yield child

@@ -9,9 +9,10 @@ import shutil
 import uuid
 from pathlib import Path
 
-from cdc_outbox.testing.services.cache import fetched, growing
+from cdc_outbox.testing.services.cache import fetched
 from cdc_outbox.testing.services.child import PrivateFolder, finish
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, free_port
+from cdc_outbox.testing.services.maven import maven_jars
 from cdc_outbox.testing.services.options import Options, kafka_options
 from cdc_outbox.testing.services.server import START_DEADLINE, NativeServer
 from cdc_outbox.testing.services.system_packages import install_as_root
@@ -19,7 +20,6 @@ from cdc_outbox.testing.services.words import Say, Unavailable
 
 KAFKA_VERSION = "4.4.0"
 JAVA_AT_LEAST = 17
-FETCH_DEADLINE = 600.0
 _EXAMPLE_CLUSTER = "cdcOutboxCdcOutboxCdcQ"  # 16 bytes, base64
 _HERE = Path(__file__).parent
 
@@ -68,10 +68,10 @@ def _format(call: list[str], properties: Path, logs: Path) -> None:
 
 def java_command(say: Say) -> str:
     """The path of a Java that runs Kafka; root on Debian or Ubuntu has it installed. Raises Unavailable."""
-    java = _find_java()
+    java = find_java()
     if java is None:
         install_as_root(["default-jre-headless"], "Kafka needs Java", say)
-        java = _find_java()
+        java = find_java()
     if java is None:
         raise Unavailable("no Java is installed")
     found = re.search(r'version "(\d+)', finish([java, "-version"], deadline=30).stderr)
@@ -82,32 +82,13 @@ def java_command(say: Say) -> str:
 
 
 def kafka_jars(say: Say) -> Path:
-    """The folder of Kafka's jars, fetched by Maven, as the user set it up, once. Raises Unavailable."""
-    return fetched(f"kafka-{KAFKA_VERSION}", lambda folder: _fetch_jars(folder, say)) / "libs"
-
-
-def _fetch_jars(folder: Path, say: Say) -> None:
-    if shutil.which("mvn") is None:
-        install_as_root(["maven"], "fetching Kafka needs Maven", say)
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Unavailable("Maven (mvn) is not installed")
+    """The folder of Kafka's jars, fetched once. Raises Unavailable."""
     pom = (_HERE / "kafka_pom.xml").read_text().replace("@KAFKA_VERSION@", KAFKA_VERSION)
-    (folder / "pom.xml").write_text(pom)
-    say(f"Kafka: downloading Apache Kafka {KAFKA_VERSION}, about 60 MB, once")
-    repository = folder / "repository"  # not ~/.m2: nobody else there needs these jars
-    command = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), f"-Dmaven.repo.local={repository}"]
-    with growing(repository, "Kafka: downloading", say):
-        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}/libs"]
-        done = finish([*command, *copy], deadline=FETCH_DEADLINE)
-    shutil.rmtree(repository, ignore_errors=True)
-    if done.returncode or not list(folder.glob("libs/kafka_*.jar")):
-        errors = [line.removeprefix("[ERROR]").strip() for line in done.stdout.splitlines() if "[ERROR]" in line]
-        reason = next((error for error in errors if error), done.stderr.strip()[-300:] or "no reason given")
-        raise Unavailable(f"Maven failed: {reason}")
+    return maven_jars(f"kafka-{KAFKA_VERSION}", pom, f"Apache Kafka {KAFKA_VERSION}, about 60 MB", say)
 
 
-def _find_java() -> str | None:
+def find_java() -> str | None:
+    """The Java of $JAVA_HOME, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     if home and os.access(f"{home}/bin/java", os.X_OK):
         return f"{home}/bin/java"
