@@ -15,8 +15,8 @@ from bench.event_ids import KINDS, ORDERS, ROWS_PER_INSERT, Inserted, measure_id
 from bench.figures import MB
 from bench.machine import describe
 from bench.outbox_add import BARE, BY_HAND, EVENTS, MANY, OUTBOX, ROUNDS, Added, measure_add, payload_bytes
-from bench.page import grid
 from bench.servers import Servers
+from bench.tables import grid
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
 

@@ -28,7 +28,8 @@ def consume(place: Place, events: int) -> dict[int, int]:
         if message.error() is not None:
             raise KafkaException(message.error())
         now = time.monotonic_ns()
-        event_id = dict(message.headers() or []).get("event_id")
+        headers = dict(message.headers() or [])
+        event_id = headers.get("event_id", headers.get("id"))  # Debezium's name for it
         assert isinstance(event_id, bytes)
         seen.setdefault(number_of(event_id.decode()), now)
     consumer.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from bench.failure import BenchFailed
 from bench.processes import cpu_seconds, peak_rss
-from cdc_outbox.testing.services.child import Child
+from cdc_outbox.testing.services.child import STOP_DEADLINE, Child
 
 T = TypeVar("T")
 
@@ -21,12 +21,21 @@ _GLANCE = 0.005
 
 
 class Contender:
-    """A command with its log. ready: what stands in the log once it works."""
+    """A command with its log. ready: what stands in the log once it works; environ: beyond this process's own."""
 
-    def __init__(self, command: Sequence[str], log: Path, *, ready: str) -> None:
-        self._child = Child(command, log=log, environ=_environment())
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        ready: str,
+        environ: Mapping[str, str] | None = None,
+        stop_deadline: float = STOP_DEADLINE,
+    ) -> None:
+        self._child = Child(command, log=log, environ={**_environment(), **(environ or {})})
         self._name = log.stem
         self._ready = ready
+        self._stop_deadline = stop_deadline
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises BenchFailed."""
@@ -61,7 +70,7 @@ class Contender:
             raise BenchFailed(f"{self._name} failed:\n{self._last_lines}")
 
     def stop(self) -> None:
-        self._child.stop()
+        self._child.stop(deadline=self._stop_deadline)
 
     @property
     def log(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from bench.backlog import fill
+from bench.backlog import Backlog, fill
 from bench.drain import Say
 from bench.failure import BenchFailed
 from bench.servers import Servers
@@ -82,7 +82,7 @@ def measure_decoding(servers: Servers, events: int, say: Say) -> list[Decode]:
         table = TableName(place.database, "outbox_event")
         start = _server_position(servers)
         say(f"decode: writing {events:,} events")
-        fill(place, events)
+        fill(place, Backlog(events))
         recording = _record(servers, table, start)
     say("decode: reading them again and again")
     sides = []

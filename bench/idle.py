@@ -1,4 +1,4 @@
-"""What a relay does when there is nothing to do: CPU, statements, writes of its own."""
+"""What a side does when there is nothing to do: CPU, statements, writes of its own."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from bench.drain import Say
 from bench.figures import Idle
 from bench.servers import Servers
 from bench.sides import Side
-from bench.site import site
 
 SETTLE = 3.0
-"""Seconds after the start until a relay is called idle."""
+"""Seconds after the start until a side is called idle."""
 
 
 def measure_idle(servers: Servers, side: Side, seconds: float, say: Say) -> Idle:
     """Nobody else may use the server meanwhile: its counters are global. Raises BenchFailed."""
-    say(f"idle for {seconds:g} s")
-    with site(servers, "idle", side.settings) as place, servers.connect() as session, session.cursor() as cursor:
-        relay = side.contender(place)
+    say(f"{side.name}: idle for {seconds:g} s")
+    with side.site(servers, "idle") as place, servers.connect() as session, session.cursor() as cursor:
+        contender = side.contender(place)
         try:
-            relay.start()
-            relay.wait_until(place.checkpoint, "a position", seconds=READY_DEADLINE, pause=0.1)
+            contender.start()
+            if side.kind == "relay":
+                contender.wait_until(place.checkpoint, "a position", seconds=READY_DEADLINE, pause=0.1)
             time.sleep(SETTLE)
-            position, binlog = place.checkpoint(), _binlog_size(cursor)
-            before, cpu, begin = _counters(cursor), relay.cpu, time.monotonic()
+            position, binlog = place.checkpoint(), servers.binlog_size()
+            before, cpu, begin = _counters(cursor), contender.cpu, time.monotonic()
             time.sleep(seconds)
-            elapsed, cpu = time.monotonic() - begin, relay.cpu - cpu
+            elapsed, cpu = time.monotonic() - begin, contender.cpu - cpu
             sent = statements_between(before, _counters(cursor))
             return Idle(
+                side=side.name,
                 seconds=elapsed,
                 relay_cpu=cpu,
                 queries=sent.pop("Questions", 0),
                 statements=sent,
-                binlog_bytes=_binlog_size(cursor) - binlog,
-                checkpoint_moved=place.checkpoint() != position,
+                binlog_bytes=servers.binlog_size() - binlog,
+                checkpoint_moved=place.checkpoint() != position if side.kind == "relay" else None,
             )
         finally:
-            relay.stop()
+            contender.stop()
 
 
 def statements_between(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
@@ -56,9 +57,3 @@ def _counters(cursor: Any) -> dict[str, int]:
         r" OR Variable_name LIKE 'Com\_%' AND Variable_name NOT LIKE 'Com\_stmt\_%'"
     )
     return {name.removeprefix("Com_"): int(count) for name, count in cursor.fetchall()}
-
-
-def _binlog_size(cursor: Any) -> int:
-    """Bytes of all binlog files."""
-    cursor.execute("SHOW BINARY LOGS")
-    return sum(int(row[1]) for row in cursor.fetchall())

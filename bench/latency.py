@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 
 from bench.drain import GRACE, Say
 from bench.failure import BenchFailed
-from bench.figures import Latency
+from bench.figures import Latency, percentile
 from bench.servers import Servers
 from bench.sides import Side
-from bench.site import Site, site
 
 WARM_UP = 2.0
 """Seconds at the beginning that do not count: first look-ups, first batches."""
@@ -20,7 +20,7 @@ def measure_latency(servers: Servers, side: Side, rate: float, seconds: float, s
     """Raises BenchFailed, also when an event did not arrive."""
     say(f"{side.name}: {rate:g} events/s for {seconds:g} s")
     events = int(rate * (WARM_UP + seconds))
-    with site(servers, f"latency-{side.name}", side.settings) as place:
+    with side.site(servers, "latency") as place:
         committed, consumed = place.folder / "committed", place.folder / "consumed"
         consumer = place.own_process("consumer", events=events, notes=str(consumed))
         relay = side.contender(place)
@@ -29,8 +29,10 @@ def measure_latency(servers: Servers, side: Side, rate: float, seconds: float, s
             consumer.start()
             relay.start()
             writer.start()
-            writer.wait_for_end(seconds=WARM_UP + 2 * seconds + GRACE)
-            relay.wait_until(lambda: _all_sent(place), "every row sent", seconds=GRACE, pause=0.1)
+            begin, cpu = time.monotonic(), relay.cpu
+            writer.wait_for_end(seconds=WARM_UP + 3 * seconds + GRACE)
+            cpu, elapsed = relay.cpu - cpu, time.monotonic() - begin
+            relay.wait_until(lambda: side.left(place) <= 0, "every event sent", seconds=GRACE, pause=0.1)
             records = place.records()
             if records < events:
                 raise BenchFailed(f"{side.name}: every row says sent, but only {records:,} of {events:,} are in Kafka")
@@ -40,7 +42,19 @@ def measure_latency(servers: Servers, side: Side, rate: float, seconds: float, s
                 one.stop()
         deadlocks, commits = json.loads(committed.read_text())
         written, samples = compare(rate, dict(commits), dict(json.loads(consumed.read_text())))
-        return Latency(side.name, rate, written, samples, duplicates=records - events, deadlocks=deadlocks)
+        return Latency(
+            side=side.name,
+            rate=rate,
+            written=written,
+            p50=percentile(samples, 0.5),
+            p95=percentile(samples, 0.95),
+            p99=percentile(samples, 0.99),
+            longest=max(samples),
+            events=len(samples),
+            duplicates=records - events,
+            deadlocks=deadlocks,
+            cpu=100 * cpu / elapsed,
+        )
 
 
 def compare(rate: float, committed: Mapping[int, int], consumed: Mapping[int, int]) -> tuple[float, tuple[float, ...]]:
@@ -52,7 +66,3 @@ def compare(rate: float, committed: Mapping[int, int], consumed: Mapping[int, in
     took = (max(counted.values()) - min(counted.values())) / 1e9
     written = (len(counted) - 1) / took if took else 0.0
     return written, tuple((consumed[number] - at) / 1e6 for number, at in counted.items())
-
-
-def _all_sent(place: Site) -> bool:
-    return not place.rows("SELECT 1 FROM outbox_event WHERE status <> 2 LIMIT 1")

@@ -18,8 +18,8 @@ import yaml
 
 from bench.backlog import INSERT, values
 from bench.machine import describe
-from bench.page import grid
 from bench.servers import Servers
+from bench.tables import grid
 from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.model import State, TableName
 from cdc_outbox.mysql import schema

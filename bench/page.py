@@ -1,50 +1,78 @@
-"""The results as tables, and docs/benchmarks.md around them. Pure: text in, text out."""
+"""docs/benchmarks.md: the tables, and what was measured and how. Pure: parts in, text out."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Mapping
 
-from bench.figures import (
-    MB,
-    POLLING,
-    Drain,
-    Goal,
-    Idle,
-    Latency,
-    Results,
-    Spread,
-    by_side,
-    percentile,
-    ratios,
-    spread,
+from bench.debezium import SETTINGS
+from bench.figures import FIGURES, Results
+from bench.goals import goals
+from bench.inserts import THREADS
+from bench.latency import WARM_UP
+from bench.plot import DRAIN_PLOT, LATENCY_PLOT, drain_plot, latency_plot
+from bench.record import Part, results
+from bench.tables import (
+    drain_table,
+    goal_table,
+    grid,
+    idle_table,
+    latency_table,
+    million_table,
+    noise_table,
+    payload_table,
+    transaction_table,
+    writers_table,
 )
-from bench.sides import SIDES
-
-_NOT_SEEN = "–"
+from cdc_outbox.testing.services.debezium import DEBEZIUM_VERSION
 
 _HEAD = """\
 # Benchmarks
 
-Made by `scripts/bench --write`, all in one run. Do not edit the figures: run it again.
-MySQL, Kafka, relay, writers and consumers share one machine, so read the ratios first: they carry over to another
-machine better than the figures do.
+Made by `scripts/bench --write`. Do not edit the figures: run it again; `scripts/bench page` renders this page from
+[benchmarks.json](benchmarks.json) without measuring. MySQL, Kafka, all sides, writers and consumers share one machine,
+so read the ratios first: they carry over to another machine better than the figures do. Sides that are compared have
+run one after the other in the same run.
+"""
+
+_SIDES = """\
+## Who is compared
+
+Every side gets the same events, in a database and a topic of its own, and what it needs to reach them; the rest is at
+its defaults unless its title says otherwise.
+
+- **cdc-outbox**: as shipped, with the `fast` extra and the compiled decoder; the variants change
+  [what sides.py says](../bench/sides.py) and nothing else.
+- **Debezium** {debezium}: the outbox event router in Kafka Connect standalone. It writes nothing back into the table:
+  from the table alone nobody sees which events are out.
+  - by default: told what to relay and no more:
+    {worker}, {outbox},
+    and {jvm}, the options of Kafka Connect's own start script
+  - tuned for throughput: and {throughput}
+  - tuned for latency: and {latency}
+- **polling relay**: the one that is usually written first ([polling_relay.py](../bench/polling_relay.py)):
+  `SELECT … FOR UPDATE SKIP LOCKED LIMIT 500`, produce, flush, `UPDATE … status = 2`, COMMIT; a pause of 100 ms when it
+  has found nothing. No retries, no dead letters, no order across a failure.
+- **mysql-replication + kafka-python**: the loop that is usually written next
+  ([handwritten_relay.py](../bench/handwritten_relay.py)), with the same gaps.
 """
 
 _DRAIN = """\
 ## Emptying a backlog
 
 {events:,} events, each in a transaction of its own, about 400 bytes of nested JSON, 5,000 aggregates; written while the
-side was away, the same events for each, in a database and a topic of its own. Measured from the moment that it is ready
-until the last row says *sent*: reading, publishing with acks from all replicas, writing the outcome back.
+side was away. Measured from the moment that it is ready until the last row says *sent*: reading, publishing with acks
+from all replicas, writing the outcome back; for Debezium until the last record is in the topic. Starting its virtual
+machine is left out.
 
-- cdc-outbox has stopped before and reads the backlog from the binlog, from its checkpoint on. It looks up each row's
-  status first, as it does after every start.
-- The polling relay is the one that is usually written first ([bench/polling_relay.py](../bench/polling_relay.py)):
-  `SELECT … FOR UPDATE SKIP LOCKED LIMIT 500`, produce, flush, `UPDATE … status = 2`, COMMIT. It has no retries, no dead
-  letters, and keeps no order across a failure.
-- CPU is user and system time, peak RSS is VmHWM.
+- All but the polling relay have run before, and read the backlog from the binlog, from their position on. cdc-outbox
+  looks up each row's status first, as it does after every start.
+- CPU is user and system time of the side, peak RSS is VmHWM; binlog is what MySQL's grew by meanwhile.
+"""
+
+_MILLION = """\
+## A million events behind
+
+The same with {events:,} events. The second half is what comes after a warm-up of half a million events.
 """
 
 _LATENCY = """\
@@ -52,158 +80,130 @@ _LATENCY = """\
 
 Single-row transactions at a fixed rate from 8 connections, however long the answers take. Measured from the return of
 COMMIT until a consumer in another process has the record; the first {warm_up:g} s are left out. No event was lost.
-The polling relay pauses 100 ms when it has found nothing. *Deadlocks* are INSERTs of the service that MySQL rolled back
-(error 1213); the service tried them again.
+*Deadlocks* are INSERTs of the service that MySQL rolled back (error 1213); the service tried them again.
 """
 
 _IDLE = """\
 ## With nothing to do
 
-Counters of the relay's process and of the server over {seconds:.0f} s, with no other client.
+Counters of the side's process and of the server over {seconds:.0f} s, with no other client.
 """
 
-_MEMORY = """\
-## Memory with a large backlog
+_WRITERS = """\
+## What a service's inserts lose
 
-The default relay empties {events:,} events as above.
+Single-row INSERTs in autocommit, from {threads} connections, as fast as the answers come, for {seconds:g} s: alone, and
+with a relay beside them on the same cores. *Errors* are INSERTs that MySQL refused; the service tried them again.
+"""
+
+_NOISE = """\
+## Traffic of other tables
+
+The default side empties {events:,} events, and the same with {times} rows of another table written for each, every one
+in a transaction of its own: {share:.0f} % noise.
+"""
+
+_PAYLOADS = """\
+## Larger payloads
+
+The default side, transactions of one row; larger payloads are orders with more lines. Peak RSS is bounded by
+`limits.max_in_flight_bytes`.
+"""
+
+_TRANSACTIONS = """\
+## Larger transactions
+
+The default side empties {events:,} events of about 400 bytes, written in transactions of so many rows.
 """
 
 _TAIL = """\
 ## Run it yourself
 
     scripts/bench --help
-    scripts/bench                            # everything; takes minutes and wants a quiet machine
-    scripts/bench drain --events 50000       # one part
-    scripts/bench --quick                    # small; fails when the ratio to the polling relay is below its floor
+    scripts/bench --write                    # everything, about 20 minutes; wants a quiet machine
+    scripts/bench drain --rounds 3 --write   # one part; the page keeps the others
+    scripts/bench page                       # the page and its plots again, from benchmarks.json
+    scripts/bench --quick                    # a minute; fails when a ratio is below its floor
 
-MySQL and Kafka are found or started as for `scripts/test`. While a backlog is written, `sync_binlog` and
-`innodb_flush_log_at_trx_commit` of the server are relaxed; before anything is measured they are set back.
+MySQL and Kafka are found or started as for `scripts/test`; Debezium is fetched by Maven, once. While a backlog is
+written, `sync_binlog` and `innodb_flush_log_at_trx_commit` of the server are relaxed; before anything is measured they
+are set back.
 """
 
 
-def tables(results: Results, asked: Sequence[Goal]) -> str:
-    """All results for a terminal."""
-    sections = [
-        ("Drain", drain_table(results.drains)),
-        ("Commit to consumer", latency_table(results.latencies)),
-        ("Idle", idle_table(results.idle)),
-        ("Memory", memory_table(results.memory)),
-        ("Goals", goal_table(asked)),
-    ]
-    return "\n\n".join(f"{title}\n\n{table}" for title, table in sections if table)
-
-
-def page(
-    results: Results,
-    asked: Sequence[Goal],
-    *,
-    machine: Sequence[tuple[str, str]],
-    command: str,
-    made: date,
-    warm_up: float,
-) -> str:
-    """The text of docs/benchmarks.md. command: how it was made; warm_up: seconds that latency leaves out."""
-    parts = [_HEAD, grid(["", ""], [["date", made.isoformat()], ["command", f"`{command}`"], *map(list, machine)])]
+def page(parts: Mapping[str, Part]) -> str:
+    """The text of docs/benchmarks.md."""
+    found = results(parts)
+    asked = goals(found)
+    sections = [_HEAD, *_origin(parts)]
     if asked:
-        parts += ["## What this version was to reach", goal_table(asked)]
-    if results.drains:
-        parts += [_DRAIN.format(events=results.drains[0].events), drain_table(results.drains)]
-    if results.latencies:
-        parts += [_LATENCY.format(warm_up=warm_up), latency_table(results.latencies)]
-    if results.idle is not None:
-        parts += [_IDLE.format(seconds=results.idle.seconds), idle_table(results.idle)]
-    if results.memory is not None:
-        parts += [_MEMORY.format(events=results.memory.events), memory_table(results.memory)]
-    return "\n\n".join(part.strip("\n") for part in [*parts, _TAIL]) + "\n"
+        sections += ["## What was to be reached", goal_table(asked)]
+    sections += [_sides(), *_measured(found), _TAIL]
+    return "\n\n".join(section.strip("\n") for section in sections) + "\n"
 
 
-def drain_table(drains: Sequence[Drain]) -> str:
-    """One row a side; with several rounds the median and, in brackets, the range."""
-    compared = ratios(drains)
-    rows = []
-    for side, rounds in by_side(drains).items():
-        compared_with = "1" if side == POLLING else number(compared[side], "{:.1f}") if compared else _NOT_SEEN
-        mysqld = [one.mysqld_cpu / one.events * 1e6 for one in rounds if one.mysqld_cpu is not None]
-        rows.append(
-            [
-                SIDES[side].title,
-                number(spread(one.rate for one in rounds), "{:,.0f}"),
-                compared_with,
-                number(spread(one.relay_cpu / one.events * 1e6 for one in rounds), "{:.0f}"),
-                number(spread(mysqld), "{:.0f}") if mysqld else _NOT_SEEN,
-                number(spread(one.peak_rss / MB for one in rounds), "{:.0f}"),
-                str(sum(one.duplicates for one in rounds)),
-            ]
+def plots(parts: Mapping[str, Part]) -> dict[str, str]:
+    """File name -> SVG, of what was measured."""
+    found = results(parts)
+    drawn = {}
+    if found.drain:
+        drawn[DRAIN_PLOT] = drain_plot(found.drain)
+    if found.latency:
+        drawn[LATENCY_PLOT] = latency_plot(found.latency)
+    return drawn
+
+
+def _origin(parts: Mapping[str, Part]) -> list[str]:
+    """When, by which command and on which machine: once for all parts that have these in common."""
+    origins: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name in FIGURES:
+        if name in parts:
+            part = parts[name]
+            key = (("date", part.made.isoformat()), ("command", f"`{part.command}`"), *part.machine)
+            origins.setdefault(key, []).append(name)
+    tables = []
+    for facts, names in origins.items():
+        own = [("parts", ", ".join(names))] if len(origins) > 1 else []
+        tables.append(grid(["", ""], [*own, *facts]))
+    return tables
+
+
+def _sides() -> str:
+    files = {
+        name: f"[{name}](../bench/{SETTINGS.name}/debezium-{name}.{kind})"
+        for name, kind in (
+            ("worker", "properties"),
+            ("outbox", "properties"),
+            ("throughput", "properties"),
+            ("latency", "properties"),
+            ("jvm", "options"),
         )
-    heads = ["", "events/s", "× polling", "relay CPU, µs/event", "mysqld CPU, µs/event", "peak RSS, MB", "duplicates"]
-    return grid(heads, rows) if rows else ""
+    }
+    return _SIDES.format(debezium=DEBEZIUM_VERSION, **files)
 
 
-def latency_table(latencies: Sequence[Latency]) -> str:
-    rows = [
-        [
-            SIDES[one.side].title,
-            f"{one.written:.0f} of {one.rate:g}",
-            *(f"{percentile(one.samples, share):.1f}" for share in (0.5, 0.95, 0.99, 1)),
-            f"{len(one.samples):,}",
-            str(one.duplicates),
-            str(one.deadlocks),
-        ]
-        for one in latencies
-    ]
-    heads = ["", "events/s written", "p50, ms", "p95, ms", "p99, ms", "max, ms", "events", "duplicates", "deadlocks"]
-    return grid(heads, rows) if rows else ""
-
-
-def idle_table(idle: Idle | None) -> str:
-    if idle is None:
-        return ""
-    kinds = sorted(idle.statements.items(), key=lambda kind: (-kind[1], kind[0]))
-    rows = [
-        ["CPU of the relay", f"{idle.cpu_percent:.2f} %"],
-        ["statements", f"{idle.queries / idle.seconds:.1f}/s"],
-        ["of which", ", ".join(f"{name} {count / idle.seconds:.2f}/s" for name, count in kinds) or "none"],
-        ["written to the binlog", f"{idle.binlog_bytes:,} bytes"],
-        ["its checkpoint", "moved" if idle.checkpoint_moved else "did not move"],
-    ]
-    return grid(["", ""], rows)
-
-
-def memory_table(memory: Drain | None) -> str:
-    if memory is None:
-        return ""
-    rows = [["peak RSS of the relay", f"{memory.peak_rss / MB:.0f} MB"], ["events/s", f"{memory.rate:,.0f}"]]
-    return grid(["", ""], rows)
-
-
-def goal_table(found: Sequence[Goal]) -> str:
-    rows = [[goal.what, goal.asked, goal.measured, "reached" if goal.met else "missed"] for goal in found]
-    return grid(["", "asked", "measured", ""], rows) if rows else ""
-
-
-def number(spread: Spread, form: str) -> str:
-    """`median`, or `median (low–high)` where the rounds differ in what is shown."""
-    low, median, high = (form.format(value) for value in (spread.low, spread.median, spread.high))
-    return median if low == high else f"{median} ({low}–{high})"
-
-
-def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table that reads well as plain text: the first column to the left, numbers to the right."""
-    lines = [list(heads), *map(list, rows)]
-    widths = [max(3, *(_width(line[column]) for line in lines)) for column in range(len(heads))]
-    flush = ["<" if column == 0 or not any(heads) else ">" for column in range(len(heads))]
-    marks = ["-" * width if side == "<" else "-" * (width - 1) + ":" for width, side in zip(widths, flush, strict=True)]
-    return "\n".join(_line(line, widths, flush) for line in [lines[0], marks, *lines[1:]])
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], flush: Sequence[str]) -> str:
-    padded = []
-    for cell, width, side in zip(cells, widths, flush, strict=True):
-        gap = " " * (width - _width(cell))
-        padded.append(cell + gap if side == "<" else gap + cell)
-    return f"| {' | '.join(padded)} |"
-
-
-def _width(text: str) -> int:
-    """Columns on a terminal."""
-    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+def _measured(found: Results) -> list[str]:
+    sections: list[str] = []
+    if found.drain:
+        plot = f"![Events a second of each side]({DRAIN_PLOT})"
+        sections += [_DRAIN.format(events=found.drain[0].events), drain_table(found.drain), plot]
+    if found.million:
+        sections += [_MILLION.format(events=found.million[0].events), million_table(found.million)]
+    if found.latency:
+        plot = f"![From COMMIT to the consumer, by side and rate]({LATENCY_PLOT})"
+        sections += [_LATENCY.format(warm_up=WARM_UP), latency_table(found.latency), plot]
+    if found.idle:
+        sections += [_IDLE.format(seconds=found.idle[0].seconds), idle_table(found.idle)]
+    if found.writers:
+        text = _WRITERS.format(threads=THREADS, seconds=found.writers[0].seconds)
+        sections += [text, writers_table(found.writers)]
+    if found.noise:
+        times = max(one.noise for one in found.noise)
+        text = _NOISE.format(events=found.noise[0].events, times=times, share=100 * times / (times + 1))
+        sections += [text, noise_table(found.noise)]
+    if found.payloads:
+        sections += [_PAYLOADS, payload_table(found.payloads)]
+    if found.transactions:
+        text = _TRANSACTIONS.format(events=found.transactions[0].events)
+        sections += [text, transaction_table(found.transactions)]
+    return sections

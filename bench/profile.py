@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 
 from bench.decode import ROUNDS, Decode, ratio
-from bench.page import grid
+from bench.tables import grid
 
 _HEAD = """\
 # Where a microsecond goes

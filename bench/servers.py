@@ -78,6 +78,18 @@ class Servers:
             cursor.execute("FLUSH BINARY LOGS")
             cursor.execute("FLUSH ENGINE LOGS")
 
+    def binlog_size(self) -> int:
+        """Bytes of all binlog files."""
+        with self.connect() as session, session.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOGS")
+            return sum(int(row[1]) for row in cursor.fetchall())
+
+    def row_lock_waits(self) -> int:
+        """How often a statement had to wait for a row lock so far, on the whole server."""
+        with self.connect() as session, session.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")
+            return int((cursor.fetchone() or (0, 0))[1])
+
     def mysql_facts(self) -> list[tuple[str, str]]:
         """Version and the settings that decide what a commit costs, as they are while it is measured."""
         names = ("version", "gtid_mode", "binlog_row_image", *_DURABLE)

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its way of exporting
 from confluent_kafka.cimpl import NewTopic
 
 from bench.contender import Contender
@@ -63,14 +64,18 @@ class Site:
 
     # -- processes --------------------------------------------------------------------------------------------
 
-    def relay(self) -> Contender:
+    def relay(self, environ: Mapping[str, str] | None = None) -> Contender:
         """`cdc-outbox start`, not started."""
         command = [sys.executable, "-m", "cdc_outbox", "--config", str(self._config), "start"]
-        return Contender(command, self._log("relay"), ready=" leader: ")
+        return Contender(command, self.log("relay"), ready=" leader: ", environ=environ)
 
     def polling_relay(self) -> Contender:
         """The relay that everybody writes first, not started."""
         return self.own_process("polling_relay", interval=POLL_INTERVAL)
+
+    def handwritten_relay(self) -> Contender:
+        """The one that is written on mysql-replication, not started."""
+        return self.own_process("handwritten_relay", position=str(self.folder / "position"))
 
     def own_process(self, module: str, **arguments: object) -> Contender:
         """`python -m bench.MODULE FILE`, not started; the file tells it where it works, and its further arguments."""
@@ -87,9 +92,10 @@ class Site:
                 }
             )
         )
-        return Contender([sys.executable, "-m", f"bench.{module}", str(given)], self._log(module), ready="ready\n")
+        return Contender([sys.executable, "-m", f"bench.{module}", str(given)], self.log(module), ready="ready\n")
 
-    def _log(self, name: str) -> Path:
+    def log(self, name: str) -> Path:
+        """A file for the output of one more process."""
         self._starts += 1
         return self.folder / f"{name}-{self._starts}.log"
 
@@ -109,22 +115,23 @@ class Site:
         return found[0] if found else None
 
     def records(self) -> int:
-        """How many records the topic has. Raises KafkaException."""
-        consumer = Consumer({"bootstrap.servers": self.servers.kafka.bootstrap, "group.id": "bench"})
-        try:
-            places = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
-            return sum(consumer.get_watermark_offsets(place, timeout=KAFKA_DEADLINE)[1] for place in places)
-        finally:
-            consumer.close()
+        """How many records the topic has; one request to the broker. Raises KafkaException."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(self.topic, partition): latest for partition in range(PARTITIONS)}
+        found = self._admin.list_offsets(ends, request_timeout=KAFKA_DEADLINE)
+        return sum(end.result(KAFKA_DEADLINE).offset for end in found.values())
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers.kafka.bootstrap})
 
     # -- made and removed -------------------------------------------------------------------------------------
 
     def make(self) -> None:
         with self.servers.connect() as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{self.database}` CHARACTER SET utf8mb4")
-        admin = AdminClient({"bootstrap.servers": self.servers.kafka.bootstrap})
-        admin.create_topics([NewTopic(self.topic, PARTITIONS)])[self.topic].result(KAFKA_DEADLINE)
-        if not wait_until(lambda: self._led(admin), seconds=KAFKA_DEADLINE):
+        self._admin.create_topics([NewTopic(self.topic, PARTITIONS)])[self.topic].result(KAFKA_DEADLINE)
+        if not wait_until(self._led, seconds=KAFKA_DEADLINE):
             raise BenchFailed(f"Kafka: topic {self.topic} has no leaders {KAFKA_DEADLINE:.0f} s after it was created")
         done: subprocess.CompletedProcess[str] = finish(
             [sys.executable, "-m", "cdc_outbox", "--config", str(self._config), "init"], deadline=60
@@ -132,8 +139,8 @@ class Site:
         if done.returncode:
             raise BenchFailed(f"cdc-outbox init failed:\n{done.stderr.strip()}")
 
-    def _led(self, admin: AdminClient) -> bool:
-        found = admin.list_topics(timeout=KAFKA_DEADLINE).topics.get(self.topic)
+    def _led(self) -> bool:
+        found = self._admin.list_topics(timeout=KAFKA_DEADLINE).topics.get(self.topic)
         return (
             found is not None
             and len(found.partitions) == PARTITIONS
@@ -144,8 +151,7 @@ class Site:
         with self.servers.connect() as session, session.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS `{self.database}`")
         with contextlib.suppress(KafkaException):
-            admin = AdminClient({"bootstrap.servers": self.servers.kafka.bootstrap})
-            admin.delete_topics([self.topic])[self.topic].result(KAFKA_DEADLINE)
+            self._admin.delete_topics([self.topic])[self.topic].result(KAFKA_DEADLINE)
 
 
 @contextlib.contextmanager

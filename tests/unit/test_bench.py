@@ -6,39 +6,95 @@ import json
 import os
 import socket
 from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from bench import debezium, record
 from bench.__main__ import main
-from bench.backlog import payload
+from bench.backlog import Backlog, _statements, _together, payload
 from bench.decode import Decode, ratio
 from bench.figures import (
+    NOBODY,
     Drain,
     Idle,
     Latency,
     Results,
     Spread,
-    below_floor,
-    goals,
+    Writers,
+    growth,
     percentile,
     ratios,
+    skipped,
     spread,
 )
+from bench.goals import below_floor, goals
 from bench.idle import statements_between
 from bench.latency import WARM_UP, compare
 from bench.machine import cpu_model
-from bench.page import drain_table, goal_table, grid, idle_table, latency_table, number, page, tables
+from bench.page import page, plots
 from bench.processes import cpu_seconds, listener, listening_sockets, peak_of, peak_rss
 from bench.profile import decode_table, profile_page
+from bench.record import Part
 from bench.servers import version_of_jars
+from bench.sides import SIDES
+from bench.tables import (
+    drain_table,
+    goal_table,
+    grid,
+    idle_table,
+    latency_table,
+    million_table,
+    noise_table,
+    number,
+    payload_table,
+    tables,
+    transaction_table,
+    writers_table,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def drain(side: str, rate: float, events: int = 200_000, peak_rss: int = 100_000_000) -> Drain:
-    return Drain(side, events, events / rate, events * 30e-6, events * 20e-6, peak_rss, 0)
+def drain(
+    side: str,
+    rate: float,
+    events: int = 200_000,
+    *,
+    cpu: float = 30,
+    rows: int = 1,
+    payload: int | None = None,
+    noise: int = 0,
+    peak_rss: int = 100_000_000,
+    second_half: float | None = None,
+) -> Drain:
+    """cpu: µs of the side an event."""
+    seconds = events / rate
+    half = seconds / 2 if second_half is None else second_half
+    used, mysqld = events * cpu * 1e-6, events * 20e-6
+    return Drain(side, events, rows, payload, noise, seconds, half, used, mysqld, 16 * events, peak_rss, 0)
 
 
-def latency(*samples: float, side: str = "confluent", rate: float = 500) -> Latency:
-    return Latency(side, rate, rate, samples, 0, 0)
+def latency(side: str, rate: float, p99: float) -> Latency:
+    return Latency(side, rate, rate, p99 / 4, p99 / 2, p99, 2 * p99, 1000, 0, 0, 12.4)
+
+
+def inserts(side: str, count: int, *, deadlocks: int = 0, timeouts: int = 0) -> Writers:
+    return Writers(side, 4, 10, count, 4.7, 12, deadlocks, timeouts, 0)
+
+
+def idle(cpu: float = 0.3) -> Idle:
+    return Idle("confluent", 30.0, cpu, 60, {"select": 60}, 0, checkpoint_moved=False)
+
+
+def rate(one: Drain) -> float:
+    return one.rate
+
+
+def cells(table: str) -> list[list[str]]:
+    """Of the rows, without the heads."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:] if line[:1] == "|"]
 
 
 # -- statistics ---------------------------------------------------------------------------------------------------
@@ -61,50 +117,104 @@ def test_spread() -> None:
 
 def test_ratios_compare_within_a_round() -> None:
     drains = [drain("confluent", 20), drain("polling", 10), drain("confluent", 60), drain("polling", 20)]
-    assert ratios(drains) == {"confluent": Spread(2.0, 2.5, 3.0)}
+    assert ratios(drains, "polling", rate) == {"confluent": Spread(2.0, 2.5, 3.0)}
 
 
-def test_no_ratios_without_the_polling_relay() -> None:
-    assert ratios([drain("confluent", 20)]) == {}
+def test_no_ratios_without_the_side_that_is_compared_with() -> None:
+    assert ratios([drain("confluent", 20)], "polling", rate) == {}
+
+
+def test_a_reference_may_be_compared_with_by_another_figure_of_it() -> None:
+    drains = [drain("confluent", 20), drain("debezium-throughput", 10, second_half=200_000 / 2 / 40)]
+    assert ratios(drains, "debezium-throughput", rate, lambda one: one.second_rate) == {
+        "confluent": Spread(0.5, 0.5, 0.5)
+    }
+
+
+def test_what_a_skipped_row_costs() -> None:
+    quiet, loud = drain("confluent", 10_000, 10_000, cpu=30), drain("confluent", 5000, 10_000, cpu=57, noise=9)
+    ((seconds, cpu),) = skipped([quiet, loud])
+    assert (seconds, cpu) == (pytest.approx(1e6 / 90_000), pytest.approx(3.0))
+
+
+def test_growth_compares_the_largest_transactions_with_those_of_a_size() -> None:
+    drains = [drain("confluent", 1, cpu=cpu, rows=rows) for rows, cpu in ((1, 50), (1024, 10), (16_384, 12))]
+    assert growth(drains, 1024) == pytest.approx(1.2)
+    assert growth(drains[:2], 1024) is None
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------
 
 
 def test_a_ratio_below_its_floor_is_told() -> None:
-    wrong = below_floor([drain("confluent", 11), drain("row", 1), drain("polling", 10)], {"confluent": 1.2})
-    assert wrong == ["confluent drained 1.10 × as fast as polling; at least 1.2 × is asked"]
+    wrong = below_floor(Results(drain=[drain("confluent", 11), drain("polling", 10)]), 256)
+    assert wrong == ["drained 1.10 × as fast as polling; at least 1.2 × is asked"]
 
 
 def test_the_best_round_counts_for_the_floor() -> None:
     rounds = [drain("confluent", 9), drain("polling", 10), drain("confluent", 13), drain("polling", 10)]
-    assert below_floor(rounds, {"confluent": 1.2}) == []
+    assert below_floor(Results(drain=rounds), 256) == []
 
 
 def test_no_floor_for_absolute_figures() -> None:
-    assert below_floor([drain("confluent", 0.12), drain("polling", 0.1)], {"confluent": 1.2}) == []
+    assert below_floor(Results(drain=[drain("confluent", 0.12), drain("polling", 0.1)]), 256) == []
+
+
+def test_noise_and_growth_have_floors_too() -> None:
+    noise = [drain("confluent", 10, cpu=30), drain("confluent", 10, cpu=30 + 9 * 15, noise=9)]
+    grown = [drain("confluent", 10, cpu=10, rows=256), drain("confluent", 10, cpu=16, rows=4096)]
+    assert below_floor(Results(noise=noise, transactions=grown), 256) == [
+        "skipping another table's row takes 0.50 × the CPU of an event; at most 0.4 × is asked",
+        "CPU per event grows 1.60 × with the transaction; at most 1.5 × is asked",
+    ]
+
+
+ALL = Results(
+    drain=[
+        drain("confluent", 38_000, cpu=11),
+        drain("debezium-throughput", 20_000),
+        drain("pure", 34_000, cpu=28),
+        drain("polling", 10_000),
+    ],
+    million=[
+        drain("confluent", 45_000, events=1_000_000, peak_rss=151_000_000),
+        drain("debezium-throughput", 25_000, events=1_000_000, second_half=500_000 / 30_000),
+    ],
+    latency=[latency("confluent", 200, 6), latency("debezium-latency", 200, 5.9), latency("confluent", 1000, 7)],
+    idle=[idle(0.3)],
+    writers=[inserts(NOBODY, 1000), inserts("confluent", 650, timeouts=1), inserts("polling", 500, deadlocks=9)],
+    noise=[drain("confluent", 10_000, 10_000), drain("confluent", 5000, 10_000, noise=9)],
+    payloads=[drain("confluent", 100, 1000, payload=65_536)],
+    transactions=[drain("confluent", 1, cpu=10, rows=1024), drain("confluent", 1, cpu=13, rows=16_384)],
+)
 
 
 def test_goals() -> None:
-    results = Results(
-        drains=[drain("confluent", 19_000), drain("polling", 10_000)],
-        latencies=[latency(*range(1, 101)), latency(1.0, side="polling")],
-        idle=Idle(30.0, 0.3, 60, {}, 0, checkpoint_moved=False),
-        memory=drain("confluent", 20_000, events=1_000_000, peak_rss=150_000_000),
-    )
-    assert [(goal.measured, goal.met) for goal in goals(results)] == [
-        ("1.9 ×", False),
-        ("99.0 ms", False),
-        ("150 MB", True),
-        ("1.0 %", True),
+    assert [(goal.must, goal.aim, goal.measured, goal.verdict) for goal in goals(ALL)] == [
+        ("≥ 1.70 ×", "≥ 2.20 ×", "1.90 ×", "reached"),
+        ("≥ 1.50 ×", "≥ 1.80 ×", "1.70 ×", "reached"),
+        ("≥ 3.0 ×", "≥ 5.0 ×", "3.8 ×", "reached"),
+        ("≤ 18.0 µs", "≤ 12.0 µs", "11.0 µs", "reached, the aim too"),
+        ("≤ 27.0 µs", "≤ 20.0 µs", "28.0 µs", "not reached"),
+        ("≥ 1.20 ×", "≥ 1.50 ×", "1.50 ×", "reached, the aim too"),
+        ("≤ 150 MB", "", "151 MB", "not reached"),
+        ("≤ 7.0 ms", "≤ 5.0 ms", "6.0 ms", "reached"),
+        ("≤ 5.9 ms", "", "6.0 ms", "not reached"),
+        ("≤ 10.0 ms", "≤ 7.0 ms", "7.0 ms", "reached, the aim too"),
+        ("≥ 60 %", "≥ 70 %", "65 %", "reached"),
+        ("≤ 0", "", "1", "not reached"),
+        ("≤ 2.0/s", "", "2.0/s", "reached"),
+        ("< 1 %", "", "1.0 %", "not reached"),
+        ("≤ 3.0 µs", "", "11.1 µs", "not reached"),
+        ("≤ 1.25 ×", "", "1.30 ×", "not reached"),
     ]
 
 
 def test_no_goal_is_judged_by_a_run_that_is_smaller_than_it() -> None:
     results = Results(
-        drains=[drain("confluent", 30_000, events=20_000), drain("polling", 10_000, events=20_000)],
-        latencies=[latency(1.0, rate=100)],
-        memory=drain("confluent", 20_000, events=20_000),
+        drain=[drain("confluent", 30_000, events=20_000), drain("polling", 10_000, events=20_000)],
+        million=[drain("confluent", 20_000, events=20_000)],
+        latency=[latency("confluent", 100, 1)],
     )
     assert goals(results) == []
 
@@ -126,6 +236,22 @@ def test_our_own_readings_are_no_statements_of_the_relay() -> None:
     before = {"Questions": 100, "select": 10, "show_status": 5, "update": 3}
     after = {"Questions": 131, "select": 40, "show_status": 6, "update": 3}
     assert statements_between(before, after) == {"Questions": 30, "select": 30}
+
+
+@pytest.mark.parametrize("size", [4096, 65_536, 1_000_000])
+def test_larger_payloads_have_more_lines(size: int) -> None:
+    text = payload(7, size)
+    assert len(text.encode()) == size
+    assert len(json.loads(text)["lines"]) > size / 100
+
+
+def test_the_statements_of_a_backlog() -> None:
+    statements = list(_statements(Backlog(5, rows=3), range(2), repr))
+    assert [statement.split(" ", 1)[0] for statement in statements] == ["BEGIN", "INSERT", "COMMIT"] * 2
+    assert [statement.count("'OrderPlaced'") for statement in statements] == [0, 3, 0, 0, 2, 0]
+    noisy = list(_statements(Backlog(1, noise=2), range(1), repr))
+    assert [statement.split(" ")[2] for statement in noisy] == ["outbox_event", "noise", "noise"]
+    assert [one.count("INSERT") for one in _together(iter(["INSERT"] * 501))] == [500, 1]
 
 
 def test_the_events_are_nested_json_of_some_400_bytes() -> None:
@@ -159,41 +285,109 @@ def test_drain_table_has_a_row_a_side() -> None:
         drain("confluent", 30_000),
         drain("polling", 10_000),
     ]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in drain_table(rounds).splitlines()[2:]]
-    assert rows == [
-        ["cdc-outbox, confluent-kafka", "25,000 (20,000–30,000)", "2.5 (2.0–3.0)", "30", "20", "100", "0"],
-        ["polling relay, confluent-kafka", "10,000", "1", "30", "20", "100", "0"],
+    assert cells(drain_table(rounds)) == [
+        ["cdc-outbox, confluent-kafka", "25,000 (20,000–30,000)", "2.50 (2.00–3.00)", "30.0", "20.0", "16", "100", "0"],
+        ["polling relay, confluent-kafka", "10,000", "1.00", "30.0", "20.0", "16", "100", "0"],
     ]
 
 
-def test_drain_table_without_what_cannot_be_seen() -> None:
-    alone = Drain("row", 10, 1.0, 0.1, None, 1_000_000, 2)
-    assert [cell.strip() for cell in drain_table([alone]).splitlines()[2].split("|")[3:-1]] == [
-        "–", "10000", "–", "1", "2",
+def test_drain_table_compares_with_debezium_too() -> None:
+    heads, _, ours, *_ = drain_table(list(ALL.drain)).splitlines()
+    assert "| × tuned Debezium | × polling |" in heads
+    assert "|             1.90 |      3.80 |" in ours
+
+
+def test_what_cannot_be_seen_is_not_made_up() -> None:
+    alone = Drain("row", 10, 1, None, 0, 1.0, 0.5, 0.1, None, 0, 1_000_000, 2)
+    assert cells(drain_table([alone]))[0][1:] == ["10", "10000.0", "–", "0", "1", "2"]
+
+
+def test_tables_of_the_other_parts() -> None:
+    assert cells(million_table(ALL.million))[0][1:3] == ["45,000", "1.50"]
+    assert cells(latency_table(ALL.latency))[1][:5] == [
+        "200/s: Debezium, tuned for latency", "200", "1.5", "3.0", "5.9",
     ]  # fmt: skip
+    assert cells(idle_table(ALL.idle))[0][1:] == ["1.00 %", "2.0/s", "0 bytes", "did not move", "select 2.00/s"]
+    assert [row[:3] for row in cells(writers_table(ALL.writers))] == [
+        ["nobody relays", "100", "100"],
+        ["cdc-outbox, confluent-kafka", "65", "65"],
+        ["polling relay, confluent-kafka", "50", "50"],
+    ]
+    assert "costs 11.1 µs, 0.0 µs of them CPU of the relay." in noise_table(ALL.noise)
+    assert cells(payload_table(ALL.payloads))[0][:4] == ["65,536 bytes", "1,000", "100", "6.6"]
+    assert [row[0] for row in cells(transaction_table(ALL.transactions))] == ["1,024 rows", "16,384 rows"]
 
 
 def test_what_was_not_measured_is_not_shown() -> None:
     assert tables(Results(), []) == ""
-    assert drain_table([]) == latency_table([]) == idle_table(None) == goal_table([]) == ""
+    for table in (drain_table, million_table, latency_table, idle_table, writers_table, noise_table, payload_table):
+        assert table([]) == ""
+    assert goal_table([]) == ""
+
+
+# -- the page and its record ----------------------------------------------------------------------------------------
+
+
+def parts(results: Results, *, command: str = "scripts/bench --write") -> dict[str, Part]:
+    return {
+        name: Part(date(2026, 1, 31), command, (("CPU", "a model"),), figures)
+        for name, figures in vars(results).items()
+        if figures
+    }
 
 
 def test_the_page_names_machine_date_and_command() -> None:
-    idle = Idle(30.0, 0.03, 60, {"select": 60}, 0, checkpoint_moved=False)
-    results = Results(drains=[drain("confluent", 30_000), drain("polling", 10_000)], idle=idle)
-    text = page(
-        results,
-        goals(results),
-        machine=[("CPU", "a model")],
-        command="scripts/bench --write",
-        made=date(2026, 1, 31),
-        warm_up=2.0,
-    )
+    text = page(parts(Results(drain=ALL.drain, idle=ALL.idle)))
     for part in ("2026-01-31", "`scripts/bench --write`", "a model", "200,000 events", "select 2.00/s", "did not move"):
         assert part in text
     assert "From COMMIT" not in text
     assert text.endswith("\n") and not text.endswith("\n\n")
-    assert all(len(line) <= 120 or line.startswith("|") for line in text.splitlines())
+    assert all(len(line) <= 120 or line.startswith("|") for line in page(parts(ALL)).splitlines())
+
+
+def test_parts_of_several_runs_each_name_their_own() -> None:
+    several = {**parts(ALL), **parts(Results(idle=ALL.idle), command="scripts/bench idle --write")}
+    text = page(several)
+    assert "| parts   | drain, million, latency, writers, noise, payloads, transactions |" in text
+    assert "| parts   | idle                         |" in text
+    assert "`scripts/bench idle --write`" in text
+
+
+def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    assert record.load(path) == {}
+    record.save(path, parts(ALL))
+    assert record.load(path) == parts(ALL)
+    assert [one.name for one in tmp_path.iterdir()] == ["benchmarks.json"]
+
+
+def test_the_page_and_its_plots_are_what_is_recorded() -> None:
+    recorded = record.load(DOCS / "benchmarks.json")
+    if not recorded:  # nothing was measured yet: whatever the page says is older than its record
+        return
+    assert (DOCS / "benchmarks.md").read_text() == page(recorded), "scripts/bench page renders it anew"
+    for name, drawing in plots(recorded).items():
+        assert (DOCS / name).read_text() == drawing, "scripts/bench page renders it anew"
+
+
+def test_plots_are_xml_with_a_bar_for_each_side() -> None:
+    drawn = plots(parts(ALL))
+    drains = ElementTree.fromstring(drawn["benchmarks-drain.svg"])
+    names = [text.text for text in drains.iter("{http://www.w3.org/2000/svg}text")]
+    assert names.index("cdc-outbox, confluent-kafka") < names.index("polling relay, confluent-kafka")
+    widths = [float(bar.attrib["width"]) for bar in drains.iter("{http://www.w3.org/2000/svg}rect")]
+    assert widths == sorted(widths, reverse=True) and len(widths) == 4
+    assert widths[3] / widths[0] == pytest.approx(10 / 38, abs=0.01)
+    delays = ElementTree.fromstring(drawn["benchmarks-latency.svg"])
+    assert len(list(delays.iter("{http://www.w3.org/2000/svg}rect"))) == 3
+    assert plots({}) == {}
+
+
+def test_debezium_s_settings_are_files() -> None:
+    assert debezium.read("debezium-latency.properties")["poll.interval.ms"] == "1"
+    for side in SIDES.values():
+        if side.tuning:
+            assert (debezium.SETTINGS / f"debezium-{side.tuning}.properties").is_file()
 
 
 # -- the machine --------------------------------------------------------------------------------------------------
@@ -237,6 +431,7 @@ def test_cpu_model() -> None:
         (["--sides", "confluent,java"], "no side is called java"),
         (["--quick", "--write"], "no figures worth writing down"),
         (["--quick", "--sides", "confluent"], "--sides must have both"),
+        (["--rates", "200,x"], "--rates must be whole numbers"),
         (["--events", "0"], "--events"),
     ],
 )
