@@ -11,8 +11,8 @@ import pytest
 
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
-from tests.harness.address import Address
 from tests.harness.judge import Judge
+from tests.harness.proxy import Proxy
 from tests.harness.world import World, wait_until
 from tests.harness.writer import Writer
 
@@ -53,8 +53,8 @@ def replica(make_mysql: MakeMySQL, primary: Server[MySQLEndpoint]) -> Server[MyS
 
 
 @pytest.fixture
-def address(primary: Server[MySQLEndpoint]) -> Iterator[Address]:
-    with Address(primary.port) as made:
+def address(primary: Server[MySQLEndpoint]) -> Iterator[Proxy]:
+    with Proxy(primary.endpoint.host, primary.port) as made:
         yield made
 
 
@@ -75,7 +75,7 @@ def test_a_replica_takes_over(
     make_world: Callable[..., World],
     primary: Server[MySQLEndpoint],
     replica: Server[MySQLEndpoint],
-    address: Address,
+    address: Proxy,
     claim: str,
 ) -> None:
     """While the relay works: what the old primary had sent is not sent anew but for what was in flight then."""
@@ -90,7 +90,7 @@ def test_a_replica_takes_over(
     primary.kill()
     wait_until(lambda: "hold" in relay.events() or "rebuild" in relay.log, "the relay noticing")
     promote(replica)
-    address.lead_to(replica.port)
+    address.lead_to(replica.endpoint.host, replica.port)
     second = Writer(world, threads=2, limit=500, seed=9, first_number=100_000).start().join()
     world.wait_settled()
     for aggregate, events in second.items():
@@ -109,7 +109,7 @@ def test_what_a_lost_primary_took_along_is_swept_over(
     make_world: Callable[..., World],
     primary: Server[MySQLEndpoint],
     replica: Server[MySQLEndpoint],
-    address: Address,
+    address: Proxy,
 ) -> None:
     """Asynchronous replication: the new primary never had the last transactions, which the relay's set holds."""
     world = make_world(mysql=replace(primary.endpoint, host=address.host, port=address.port))
@@ -124,7 +124,7 @@ def test_what_a_lost_primary_took_along_is_swept_over(
     primary.kill()
     world.close_session()
     promote(replica)
-    address.lead_to(replica.port)
+    address.lead_to(replica.endpoint.host, replica.port)
     new = [world.insert("a1") for _ in range(5)]
     world.wait_settled()
     judge = Judge(world)

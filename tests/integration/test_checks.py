@@ -18,8 +18,9 @@ from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.preflight import examine_mysql
 from cdc_outbox.ops import doctor
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
+from tests.harness.proxy import Proxy
 from tests.harness.world import World
-from tests.integration.greeting_proxy import GreetingProxy, tidb
+from tests.integration.greetings import tidb
 from tests.integration.test_preflight import connected, initialise, settings, wrong
 
 
@@ -58,14 +59,9 @@ def test_a_server_on_its_way_to_gtids_lossless_replication_and_many_primaries(ma
 
 
 def test_another_kind_of_server_is_told_by_its_greeting(mysql_server: MySQLEndpoint, database: str) -> None:
-    proxy = GreetingProxy(mysql_server, tidb)
-    try:
-        through = settings(
-            mysql_server, database, mysql={"host": "127.0.0.1", "port": proxy.port, "tls": {"mode": "disabled"}}
-        )
-        findings = examine_mysql(through)
-    finally:
-        proxy.close()
+    with Proxy(mysql_server.host, mysql_server.port, tidb) as proxy:
+        place = {"host": proxy.host, "port": proxy.port, "tls": {"mode": "disabled"}}
+        findings = examine_mysql(settings(mysql_server, database, mysql=place))
     assert wrong(findings) == {"server-kind": "error"}
     assert "TiDB" in next(one.found for one in findings if one.level == "error")
 

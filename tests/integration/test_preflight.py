@@ -17,7 +17,8 @@ from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.preflight import Finding, examine_mysql, refusal
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
-from tests.integration.greeting_proxy import GreetingProxy, another_connection_id
+from tests.harness.proxy import Proxy
+from tests.integration.greetings import another_connection_id
 
 
 def settings(server: MySQLEndpoint, database: str, **sections: dict[str, object]) -> Settings:
@@ -251,16 +252,9 @@ def test_a_table_under_ddl_is_a_warning_not_a_wait(mysql_server: MySQLEndpoint, 
 
 
 def test_a_pooling_proxy_is_refused(mysql_server: MySQLEndpoint, initialised: Settings) -> None:
-    proxy = GreetingProxy(mysql_server, another_connection_id)
-    try:
-        through = settings(
-            mysql_server,
-            initialised.mysql.database,
-            mysql={"host": "127.0.0.1", "port": proxy.port, "tls": {"mode": "disabled"}},
-        )
-        findings = examine_mysql(through)
-    finally:
-        proxy.close()
+    with Proxy(mysql_server.host, mysql_server.port, another_connection_id) as proxy:
+        place = {"host": proxy.host, "port": proxy.port, "tls": {"mode": "disabled"}}
+        findings = examine_mysql(settings(mysql_server, initialised.mysql.database, mysql=place))
     assert wrong(findings) == {"proxy": "error"}
 
 
