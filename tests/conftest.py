@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pymysql
 import pytest
@@ -55,6 +56,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         lines = "\n".join(f"  {pid}: {command}" for pid, command in leftovers)
         print(f"\nERROR: tests left these processes running (ended now):\n{lines}", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How long it took from the end of each outage until events flowed again, as far as tests measured it."""
+    lines = [
+        f"{seconds:>7} s  {report.nodeid}"
+        for report in terminalreporter.getreports("passed")
+        for name, seconds in report.user_properties
+        if name == "recovery"
+    ]
+    if lines:
+        terminalreporter.section("from the end of the outage to the next event at a consumer")
+        for line in sorted(lines, reverse=True):
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

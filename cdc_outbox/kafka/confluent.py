@@ -212,6 +212,8 @@ class _Lane:
         if count:
             deliveries = self._done[:count]
             del self._done[:count]  # `send` may be appending at this moment
+            if deliveries[-1].error is None and self._errors.suspicion is not None:
+                self._trust()
             self._publisher.delivered(deliveries)
 
     def _probe(self, producer: Producer) -> None:
@@ -227,5 +229,8 @@ class _Lane:
         except KafkaException:
             self._publisher.complains(errors.suspicion)
         else:
-            errors.suspicion = None
-            self._publisher.complains(None)
+            self._trust()
+
+    def _trust(self) -> None:
+        self._errors.suspicion = None
+        self._publisher.complains(None)

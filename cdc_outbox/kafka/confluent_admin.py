@@ -14,7 +14,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type:
 
 from cdc_outbox.errors import Hold
 from cdc_outbox.kafka.oauth import first_token
-from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
+from cdc_outbox.kafka.options import (
+    IDLE_MS,
+    SILENCE_MS,
+    check_options,
+    refused_login,
+    refused_options,
+    without_secrets,
+)
 from cdc_outbox.kafka.outcomes import is_refused_login, official
 from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts
 
@@ -26,7 +33,8 @@ NAME = f"confluent {confluent_kafka.version()} (librdkafka {confluent_kafka.libv
 _log = logging.getLogger(__name__)
 
 PROBE = 0.5
-"""Seconds for one question to the brokers; asked again until they answer."""
+"""Seconds for the first question to the brokers; each next one has longer, until they answer: they may be far away."""
+LONGEST_PROBE = 2.0
 _OVERHEAD = 65_536
 """What librdkafka may count beyond our own measure of a record; that one is checked before sending."""
 _LARGEST = 1_000_000_000
@@ -174,6 +182,8 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "retry.backoff.max.ms": 1000,
         "socket.keepalive.enable": True,
         "socket.connection.setup.timeout.ms": 5000,
+        "socket.timeout.ms": SILENCE_MS,
+        "connections.max.idle.ms": IDLE_MS,
     }
     return {name: value for name, value in options.items() if value is not None}
 
@@ -185,6 +195,7 @@ def producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
         "message.timeout.ms": 0,
+        "request.timeout.ms": SILENCE_MS,  # of a broker that waits for its replicas: it answers then that it still does
         "linger.ms": settings.linger * 1000,
         "batch.size": batch_bytes,
         "compression.type": settings.compression,
@@ -206,14 +217,16 @@ def first_metadata(
 ) -> Any:
     """The cluster's metadata. Raises Hold when nothing answers in time, Refused when the login is not accepted."""
     deadline = time.monotonic() + timeout
+    patience = PROBE
     while True:
         try:
-            return client.list_topics(timeout=PROBE)
+            return client.list_topics(timeout=patience)
         except KafkaException as raised:
             client.poll(0)  # serves the error callback
             if errors.refused_login is not None:
                 raise refused_login(settings, errors.refused_login) from None
-            if time.monotonic() + PROBE > deadline:
+            patience = min(2 * patience, LONGEST_PROBE, deadline - time.monotonic())
+            if patience < PROBE:
                 why = errors.suspicion or f"Kafka: {official(raised.args[0].name())}"
                 raise Hold(f"{why} (kafka.bootstrap_servers: {settings.bootstrap_servers})", reason="kafka") from None
 

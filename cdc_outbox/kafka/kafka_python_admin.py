@@ -16,7 +16,14 @@ from kafka.protocol.metadata import MetadataRequest
 from cdc_outbox.errors import CdcOutboxError, Hold, Refused
 from cdc_outbox.kafka.kafka_python_net import Client, LibraryLog, Partitioner, Tokens, error_name, error_text
 from cdc_outbox.kafka.oauth import first_token
-from cdc_outbox.kafka.options import check_options, refused_login, refused_options, without_secrets
+from cdc_outbox.kafka.options import (
+    IDLE_MS,
+    SILENCE_MS,
+    check_options,
+    refused_login,
+    refused_options,
+    without_secrets,
+)
 from cdc_outbox.kafka.outcomes import is_refused_login, official
 from cdc_outbox.kafka.publisher import START_TIMEOUT, BrokerFacts
 from cdc_outbox.kafka.topics import LOOKUP_TIMEOUT
@@ -190,6 +197,8 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "reconnect_backoff_ms": 50,
         "reconnect_backoff_max_ms": 1000,
         "retry_backoff_ms": 100,
+        "request_timeout_ms": SILENCE_MS,
+        "connections_max_idle_ms": IDLE_MS,
         **settings.options,
     }
 

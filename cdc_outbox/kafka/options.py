@@ -11,6 +11,14 @@ from cdc_outbox.kafka.outcomes import is_untrusted
 if TYPE_CHECKING:
     from cdc_outbox.config import KafkaSettings
 
+SILENCE_MS = 10_000
+"""How long a broker may owe an answer until its connection counts as lost. The libraries would wait for 30 and 60 s; a
+frozen broker's partitions are given to others after 9 s."""
+
+IDLE_MS = 180_000
+"""After this a connection without traffic is closed: later a firewall on the way may have forgotten it (after 4 minutes
+the strictest), and nobody would tell."""
+
 _SECRET = re.compile(r"passw|secret|token|jaas|\.pem$|credential", re.IGNORECASE)
 
 

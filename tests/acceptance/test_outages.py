@@ -10,6 +10,7 @@ import pymysql
 import pytest
 
 from tests.harness.judge import Judge
+from tests.harness.load import no_retry_spent
 from tests.harness.world import World, wait_until
 from tests.harness.writer import Writer
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeKafka, MakeMySQL
 
 CLIENTS = ["kafka-python", "confluent"]
-
-
-def no_retry_spent(world: World) -> bool:
-    return world.execute("SELECT COUNT(*) FROM outbox_event WHERE retry_count > 0 OR status = 3")[0][0] == 0
 
 
 @pytest.mark.parametrize("client", CLIENTS)

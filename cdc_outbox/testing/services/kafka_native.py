@@ -31,6 +31,7 @@ def native_kafka(jars: Path, java: str, options: Options | None = None) -> Nativ
     port, controller = free_port(), free_port()
     place = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": f"{folder}/logs",
     }

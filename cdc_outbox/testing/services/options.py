@@ -38,7 +38,7 @@ _KAFKA = {
 }
 
 
-_ADDED = ("listeners", "listener.security.protocol.map")
+_ADDED = ("listeners", "listener.security.protocol.map", "advertised.listeners")
 
 
 def mysql_options(place: Options, wanted: Options) -> dict[str, str]:
@@ -52,8 +52,11 @@ def mariadb_options(place: Options, wanted: Options) -> dict[str, str]:
 
 
 def kafka_options(place: Options, wanted: Options) -> dict[str, str]:
-    """Lines of server.properties for one broker that is its own controller; further listeners come beside ours."""
+    """Lines of server.properties for one broker; further listeners come beside ours, advertised as they are unless
+    `wanted` says otherwise."""
     ours, theirs = {**_KAFKA, **_texts(place)}, _texts(wanted)
+    if "listeners" in theirs:
+        theirs.setdefault("advertised.listeners", theirs["listeners"])
     both = {name: f"{ours[name]},{theirs[name]}" for name in _ADDED if name in ours and name in theirs}
     return {**ours, **theirs, **both}
 

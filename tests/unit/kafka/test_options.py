@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from cdc_outbox.config import KafkaSettings, SecuritySettings
 from cdc_outbox.errors import Refused
+from cdc_outbox.kafka import confluent_admin, kafka_python_admin
 from cdc_outbox.kafka.options import refused_login, without_secrets
 from cdc_outbox.kafka.publisher import make_publisher
 
@@ -55,6 +56,18 @@ def test_an_option_that_the_library_does_not_know_is_refused_without_its_value(c
 def test_values_that_kafka_python_would_trip_over_later(option: str, value: object, why: str) -> None:
     with pytest.raises(Refused, match=why):
         make_publisher(settings(client="kafka-python", options={option: value}), lambda _: None)
+
+
+def test_connections_that_a_firewall_may_have_forgotten_are_closed() -> None:
+    """After less than the 4 minutes that the strictest remember them; an own setting stands."""
+    options = confluent_admin.producer_options(settings(client="confluent"), 1000)
+    assert 0 < options["connections.max.idle.ms"] < 240_000
+    assert 0 < options["socket.timeout.ms"] <= 10_000
+    options = kafka_python_admin.producer_options(settings(client="kafka-python"), 1.0)
+    assert 0 < options["connections_max_idle_ms"] < 240_000
+    assert 0 < options["request_timeout_ms"] <= 10_000
+    own = settings(client="kafka-python", options={"request_timeout_ms": 20_000})
+    assert kafka_python_admin.producer_options(own, 1.0)["request_timeout_ms"] == 20_000
 
 
 def test_secrets_are_blotted_out_of_the_libraries_texts() -> None:
