@@ -121,11 +121,11 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> str:
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, replication: int = 1, **configs: str) -> str:
     """Returns its name, when all partitions can be seen. configs: its settings, with `_` for each dot."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     dotted = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replication, config=dotted)])[topic].result(30)
     deadline = time.monotonic() + PATIENCE
     while True:
         seen = admin.list_topics(timeout=10).topics.get(topic)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
@@ -15,7 +16,13 @@ from typing import Generic
 from cdc_outbox.testing.services.cache import cache_folder
 from cdc_outbox.testing.services.docker import docker_kafka, docker_mariadb, docker_mysql
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
-from cdc_outbox.testing.services.kafka_native import KAFKA_VERSION, java_command, kafka_jars, native_kafka
+from cdc_outbox.testing.services.kafka_native import (
+    KAFKA_VERSION,
+    java_command,
+    kafka_jars,
+    native_brokers,
+    native_kafka,
+)
 from cdc_outbox.testing.services.mariadb_native import installed_mariadb, native_mariadb, packaged_mariadb
 from cdc_outbox.testing.services.mysql_native import (
     MySQLBinaries,
@@ -91,6 +98,28 @@ def make_mariadb(options: Options, say: Say) -> Server[MySQLEndpoint]:
 def make_kafka(options: Options, say: Say) -> Server[KafkaEndpoint]:
     """A broker that nobody else uses, with further lines of server.properties, started. Raises NoService."""
     return _own(_first("Kafka", own_kafka_providers(options, say), _KAFKA_HELP, say))
+
+
+def make_kafka_cluster(count: int, options: Options, say: Say) -> list[Server[KafkaEndpoint]]:
+    """Brokers of one cluster that nobody else uses, started. Natively only: from a container none would find another.
+
+    Raises NoService.
+    """
+    try:
+        java, jars = java_command(say), kafka_jars(say)
+    except Unavailable as error:
+        raise NoService(f"No Kafka cluster could be started here: {error}\n\n{_KAFKA_HELP}") from None
+    say(f"Kafka: starting {KAFKA_VERSION}, {count} brokers")
+    brokers: list[Server[KafkaEndpoint]] = [*native_brokers(jars, java, count, options)]
+    try:
+        with ThreadPoolExecutor() as pool:  # none answers before most of them run
+            for started in [pool.submit(broker.start) for broker in brokers]:
+                started.result()
+    except BaseException:
+        for broker in brokers:
+            broker.remove()
+        raise
+    return brokers
 
 
 def own_mysql_providers(options: Options, say: Say) -> list[Provider[MySQLEndpoint]]:
