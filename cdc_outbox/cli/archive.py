@@ -29,14 +29,17 @@ def archive(
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of moving them.")] = False,
     table: Annotated[str | None, typer.Option("--table", help="One of outbox.tables.", show_default="all")] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Rows in a transaction.")] = 1000,
-    pause: Annotated[str, typer.Option("--pause", metavar="TIME", help="Rest between two: 50ms, 1s.")] = "0s",
+    pause: Annotated[
+        str | None,
+        typer.Option("--pause", metavar="TIME", help="Rest between two: 50ms, 0s.", show_default="as writers need it"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Move sent rows to an archive table, or delete them; may be interrupted anywhere and run again."""
     from cdc_outbox.ops import archive as archives
 
-    seconds, rest = age(older_than, "--older-than"), age(pause, "--pause")
+    seconds, rest = age(older_than, "--older-than"), None if pause is None else age(pause, "--pause")
     if delete and into is not None:
         raise typer.BadParameter("--into moves the rows, --delete deletes them; one of the two")
     settings = ctx.obj.settings()

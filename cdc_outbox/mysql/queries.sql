@@ -271,14 +271,19 @@ SELECT id, created_at < %s FROM {table} FORCE INDEX (PRIMARY)
 WHERE id > %s AND id <= %s AND status = 2 ORDER BY id LIMIT {limit}
 
 -- archive_lock --
+-- how many of these rows may go, now locked: nearly always all, which spares naming them again
+SELECT COUNT(*) FROM {table} FORCE INDEX (PRIMARY)
+WHERE ({rows}) AND status = 2 AND created_at < %s FOR UPDATE SKIP LOCKED
+
+-- archive_locked --
 SELECT id FROM {table} FORCE INDEX (PRIMARY)
-WHERE id IN ({ids}) AND status = 2 AND created_at < %s FOR UPDATE SKIP LOCKED
+WHERE ({rows}) AND status = 2 AND created_at < %s ORDER BY id FOR UPDATE SKIP LOCKED
 
 -- archive_copy --
-INSERT INTO {into} ({columns}) SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+INSERT INTO {into} ({columns}) SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE {rows}
 
 -- archive_delete --
-DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND status = 2
+DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE ({rows}) AND status = 2
 
 -- replay --
 INSERT INTO {table} ({columns}) VALUES ({values})

@@ -11,7 +11,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
-from cdc_outbox.mysql.archive_table import SentRows
+from cdc_outbox.mysql.archive_table import Moved, SentRows
 from cdc_outbox.mysql.session import error_code, is_retriable
 from cdc_outbox.ops.command_session import command_session
 
@@ -23,6 +23,12 @@ PATIENCE = 600.0
 
 BARREN = 10
 """Pages in a row without an old row after which there are taken to be no more: ids follow creation, nearly."""
+
+COMMITTING = 0.1
+"""Share of the time in which one of our commits may be under way: those of writers wait behind it meanwhile."""
+
+MOST_REST = 1.0
+"""Seconds between two batches, however long a commit took."""
 
 _TRIES = 5
 
@@ -57,14 +63,14 @@ def archive(
     *,
     older_than: float,
     batch: int,
-    pause: float,
+    pause: float | None,
     dry_run: bool,
     on_progress: OnProgress,
 ) -> Progress:
     """Move (into None: delete) what is sent and was created more than `older_than` seconds ago; gives the end.
 
-    In id order, `batch` rows in a transaction, `pause` seconds between two. Interrupted anywhere it has moved whole
-    batches, and the next run goes on. Raises Refused and Hold.
+    In id order, `batch` rows in a transaction, `pause` seconds between two; None: as long as `rest` says. Interrupted
+    anywhere it has moved whole batches, and the next run goes on. Raises Refused and Hold.
     """
     if into is not None and into in settings.table_names:
         raise Refused(f"{into} is one of outbox.tables: it cannot be its own archive", hint="give --into another table")
@@ -77,21 +83,30 @@ def archive(
         first, guess, top = ends
         above, barren = first - 1, 0
         while barren < BARREN or above < guess:
+            begun = time.monotonic()
             page = rows.page(above, top, batch)
             if page.last is None:
                 break
             above = page.last
             barren = 0 if page.old else barren + 1
-            if page.old:
-                taken = len(page.old) if dry_run else _move(settings, rows, page.old)
-                moved, left = moved + taken, left + len(page.old) - taken
+            batch_moved = Moved(len(page.old), 0.0) if dry_run or not page.old else _move(settings, rows, page.old)
+            moved, left = moved + batch_moved.rows, left + len(page.old) - batch_moved.rows
             on_progress(Progress(min(1.0, (above - first + 1) / (guess - first + 1)), moved, left))
-            if page.old and pause and not dry_run:
-                time.sleep(pause)
+            if page.old and not dry_run:
+                time.sleep(rest(batch_moved.committing, time.monotonic() - begun) if pause is None else pause)
     return Progress(1.0, moved, left)
 
 
-def _move(settings: Settings, rows: SentRows, ids: list[int]) -> int:
+def rest(committing: float, batch: float) -> float:
+    """Seconds to wait behind a batch that took `batch` of them, `committing` of these for its COMMIT.
+
+    Commits go to the disk one group after the other, and a batch is many times what a writer commits. So long that
+    writers can commit unhindered for all but a tenth of the time: where the disk is slow, or busy, it rests longer.
+    """
+    return min(max(0.0, committing / COMMITTING - batch), MOST_REST)
+
+
+def _move(settings: Settings, rows: SentRows, ids: list[int]) -> Moved:
     """One batch. A deadlock is tried again; nothing is in the way for long, locked rows being left out."""
     for attempt in range(_TRIES):
         try:

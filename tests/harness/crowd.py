@@ -20,7 +20,9 @@ def fill(
     cursor: Any, count: int, state: str = "sent", *, days: float = 0, kind: str = "order", table: str = "outbox_event"
 ) -> None:
     """Insert `count` rows of one state, created `days` ago; aggregates a0 to a999 in turn."""
-    cursor.execute(f"SET SESSION cte_max_recursion_depth = {count + 1}")
+    # Of the two names MySQL sees the first, MariaDB the second.
+    depth = "/*!80003 cte_max_recursion_depth */ /*M! max_recursive_iterations */"
+    cursor.execute(f"SET SESSION {depth} = {count + 1}")
     cursor.execute(
         f"INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload,"
         "  status, retry_count, next_retry_at, created_at, updated_at)"

@@ -12,9 +12,9 @@ from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
-from cdc_outbox.mysql.archive_table import SentRows, holds
+from cdc_outbox.mysql.archive_table import SentRows, holds, spans
 from cdc_outbox.mysql.session import Session
-from cdc_outbox.ops.archive import BARREN, Progress, archive, archive_name
+from cdc_outbox.ops.archive import BARREN, MOST_REST, Progress, archive, archive_name, rest
 from tests.harness.crowd import fill, rows_read
 from tests.harness.world import World
 
@@ -123,7 +123,7 @@ def test_a_row_is_looked_at_again_under_its_lock(world: World, settings: Setting
         assert len(page.old) == 4
         world.execute("UPDATE outbox_event SET status = 0 WHERE id = %s", page.old[0])
         world.execute("UPDATE outbox_event SET created_at = NOW(), event_id = 'new' WHERE id = %s", page.old[1])
-        assert rows.move(page.old) == 2
+        assert rows.move(page.old).rows == 2
     finally:
         session.close()
     assert ids(world) == page.old[:2]
@@ -187,6 +187,30 @@ def test_an_archive_that_is_missing_or_too_small_is_refused_with_its_fix(world: 
     ]
 
 
+def test_ids_in_a_row_are_one_range_whose_last_stands_alone() -> None:
+    assert spans([7]) == "id IN (7)"
+    assert spans([1, 2, 3, 5, 6]) == "id IN (1,2,3,5,6)"
+    assert spans([1, 4, 5, 6, 7, 9, 20, 21, 22, 23]) == "id BETWEEN 4 AND 6 OR id BETWEEN 20 AND 22 OR id IN (1,7,9,23)"
+
+
+def test_gaps_between_the_ids(world: World, settings: Settings) -> None:
+    """Runs, single rows and what lies between them, each row once and none that is not sent."""
+    with world.sql() as cursor:
+        fill(cursor, 200, "sent", days=2)
+    world.execute("UPDATE outbox_event SET status = 0 WHERE id % 7 = 0")
+    world.execute("DELETE FROM outbox_event WHERE id BETWEEN 40 AND 60 OR id % 11 = 0")
+    sent = [id for (id,) in world.execute("SELECT id FROM outbox_event WHERE status = 2")]
+    assert run(settings, batch=64).moved == len(sent)
+    assert ids(world, "outbox_event_archive") == sent
+    assert world.execute("SELECT DISTINCT status FROM outbox_event") == [(0,)]
+
+
+def test_it_rests_until_writers_have_nine_tenths_of_the_disk() -> None:
+    assert rest(committing=0.005, batch=0.030) == pytest.approx(0.020)
+    assert rest(committing=0.002, batch=0.030) == 0
+    assert rest(committing=5.0, batch=5.1) == MOST_REST
+
+
 def test_which_types_hold_which() -> None:
     assert holds("varchar(255)", "varchar(64)")
     assert not holds("varchar(63)", "varchar(64)")
@@ -241,16 +265,17 @@ def test_it_reads_each_row_a_few_times_and_plans_by_the_primary_key(
         assert rows_read(session.query, rows.ends) < 500
 
         def one_batch() -> None:
-            assert rows.move(rows.page(ends[0] - 1, ends[2], 1000).old) == 1000
+            assert rows.move(rows.page(ends[0] - 1, ends[2], 1000).old).rows == 1000
 
         # The page, the lock, the copy and the delete: each once.
         assert rows_read(session.query, one_batch) < 4 * 1000 + 200
-        numbers = ",".join(str(id) for id in rows.page(ends[0], ends[2], 1000).old)
-        (plan,) = world.execute(
-            f"EXPLAIN FORMAT=TRADITIONAL DELETE sent FROM outbox_event AS sent FORCE INDEX (PRIMARY)"
-            f" WHERE id IN ({numbers}) AND status = 2"
-        )
-        assert (plan[4], plan[6]) == ("range", "PRIMARY")
+        ids = rows.page(ends[0], ends[2], 1000).old
+        assert spans(ids) == f"id BETWEEN {ids[0]} AND {ids[-1] - 1} OR id IN ({ids[-1]})"
+        for chosen in (ids, ids[::2]):
+            parts = {"rows": spans(chosen), "into": rows.into.quoted, "columns": "id"} if rows.into else {}
+            for name, values in (("archive_lock", (rows.cutoff,)), ("archive_copy", ()), ("archive_delete", ())):
+                plan = world.execute(f"EXPLAIN FORMAT=TRADITIONAL {rows._query(name, **parts)}", *values)[-1]
+                assert (plan[4], plan[6]) == ("range", "PRIMARY"), name
     finally:
         session.close()
 
