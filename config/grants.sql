@@ -10,7 +10,9 @@ GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'relay'@'%';
 GRANT SELECT, UPDATE ON `shop`.`outbox_event` TO 'relay'@'%';
 -- keep the position, the epoch and the state
 GRANT SELECT, INSERT, UPDATE ON `shop`.`cdc_outbox_checkpoint` TO 'relay'@'%';
--- optional: binlog_row_image = MINIMAL in the relay's own sessions, a fraction of the binlog (MariaDB: BINLOG ADMIN)
-GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'relay'@'%';
+-- optional: small row images in the relay's own sessions, a fraction of the binlog
+/*!80014 GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'relay'@'%' */;
+-- optional: small row images in the relay's own sessions, a fraction of the binlog
+/*M!100502 GRANT BINLOG ADMIN ON *.* TO 'relay'@'%' */;
 -- optional: only `cdc-outbox emit`, which puts a test event in
 GRANT INSERT ON `shop`.`outbox_event` TO 'relay'@'%';

@@ -46,6 +46,7 @@ def init(
     with command_session(settings, needs=schema.create_grants(settings)) as session:
         created = schema.create(session, settings, comments.value, consumer, workers=workers)
         changed = upgrades.upgrade(session, settings) if upgrade else []
+        version = session.server_version
     for line in [*(f"created {table}" for table in created), *changed]:
         typer.echo(line)
     if upgrade and not changed:
@@ -53,7 +54,7 @@ def init(
     if not created and not upgrade:
         typer.echo("nothing to do: all tables are there")
     typer.echo("\nThe relay's user needs, and a least-privilege user has no more than:")
-    for grant in schema.grants(settings):
+    for grant in schema.grants(settings, version):
         typer.echo(f"  {grant};")
     if consumer:
         typer.echo("\nA consuming service needs, with its account in place of 'consumer':")

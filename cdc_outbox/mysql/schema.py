@@ -15,6 +15,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
+from cdc_outbox.mysql.flavour import row_image_privilege
 from cdc_outbox.mysql.session import Session, error_code, mysql_trouble
 
 if TYPE_CHECKING:
@@ -175,8 +176,16 @@ def table_grant(privileges: str, table: TableName, to: str) -> str:
     return f"GRANT {privileges} ON {table.quoted} TO {to}"
 
 
-def _grants(settings: Settings, to: str) -> list[_Grant]:
+def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Grant]:
     outbox = settings.table_names
+    if version is None:
+        # Each is a comment to the other server.
+        image = [
+            f"/*!80014 GRANT {row_image_privilege('')} ON *.* TO {to} */",
+            f"/*M!100502 GRANT {row_image_privilege('MariaDB')} ON *.* TO {to} */",
+        ]
+    else:
+        image = [f"GRANT {row_image_privilege(version)} ON *.* TO {to}"]
     return [
         _Grant(
             f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {to}",
@@ -187,10 +196,9 @@ def _grants(settings: Settings, to: str) -> list[_Grant]:
             table_grant("SELECT, INSERT, UPDATE", checkpoint_table(settings), to),
             "keep the position, the epoch and the state",
         ),
-        _Grant(
-            f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {to}",
-            "optional: binlog_row_image = MINIMAL in the relay's own sessions, a fraction of the binlog"
-            " (MariaDB: BINLOG ADMIN)",
+        *(
+            _Grant(sql, "optional: small row images in the relay's own sessions, a fraction of the binlog")
+            for sql in image
         ),
         *(
             _Grant(
@@ -202,9 +210,12 @@ def _grants(settings: Settings, to: str) -> list[_Grant]:
     ]
 
 
-def grants(settings: Settings) -> list[str]:
-    """GRANT statements for the user of the settings, from any host; each was found to be needed by trial."""
-    return [grant.sql for grant in _grants(settings, account(settings.mysql.user))]
+def grants(settings: Settings, version: str | None = None) -> list[str]:
+    """GRANT statements for the user of the settings, from any host; each was found to be needed by trial.
+
+    version: as the server names it; without it MySQL and MariaDB both take every statement.
+    """
+    return [grant.sql for grant in _grants(settings, account(settings.mysql.user), version)]
 
 
 def create_grants(settings: Settings) -> list[str]:

@@ -88,6 +88,7 @@ class Session:
         self.closed = False
         self._connection = connect(settings, database=settings.database, read_timeout=lifetime)
         self._socket: socket.socket | None = getattr(self._connection, "_sock", None)
+        self.server_version = str(self._connection.get_server_info())  # type: ignore[no-untyped-call]
         self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
         try:
             self.execute(f"SET SESSION wait_timeout = {max(1, int(lifetime))}, innodb_lock_wait_timeout = {LOCK_WAIT}")
