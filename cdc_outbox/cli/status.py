@@ -88,6 +88,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("blocked", f"{blocked} aggregates"),
         ("in flight", _number(found["in_flight"])),
         ("holds", ", ".join(found["holds"] or []) or "none"),
+        ("decoder", found["decoder"] or "unknown: no leader answers on http.listen"),
         ("binlog", "retention unknown" if left is None else f"{ago(left)} until it may be purged"),
     ]
     if found["last_error"]:

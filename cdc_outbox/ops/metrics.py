@@ -13,6 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cdc_outbox import __version__
+from cdc_outbox.binlog.accelerator import decoder
+
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
 ALERT_KINDS = (
@@ -74,6 +77,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._name = name
 
+        build = self._gauge("build_info", "1, for what runs here", "version", "decoder")
+        build.labels(name, __version__, decoder().kind).set(1)
         events = self._counter("events_total", "Events by outcome, each retry counted", "outcome")
         self.events: dict[Outcome, Counter] = {one: events.labels(name, one) for one in OUTCOMES}
         self.retries = self._counter("retries_total", "Attempts that were not an event's first").labels(name)

@@ -21,12 +21,16 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}
 
 @dataclass(frozen=True)
 class Live:
-    """A leader's own figures, fresher than the database's. lag: seconds; holds: reasons, none while events flow."""
+    """A leader's own figures, fresher than the database's. lag: seconds; holds: reasons, none while events flow.
+
+    decoder: compiled or pure; None of a version that did not say yet.
+    """
 
     in_flight: int
     blocked_aggregates: int
     lag: float
     holds: list[str]
+    decoder: str | None
 
 
 def ask_leader(settings: Settings) -> Live | None:
@@ -49,6 +53,7 @@ def ask_leader(settings: Settings) -> Live | None:
         blocked_aggregates=int(one.get("cdc_outbox_blocked_aggregates", 0)),
         lag=one.get("cdc_outbox_lag_seconds", 0.0),
         holds=[labels["reason"] for name, labels, value in figures if name == "cdc_outbox_hold" and value],
+        decoder=next((labels.get("decoder") for name, labels, _ in figures if name == "cdc_outbox_build_info"), None),
     )
 
 

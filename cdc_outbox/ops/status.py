@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.model import State
 from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left, stored_position
 from cdc_outbox.mysql.event_rows import blocked_aggregates, count, oldest_unsettled
@@ -59,7 +58,7 @@ def status_of(session: Session, settings: Settings, *, full: bool) -> dict[str, 
         "in_flight": counts["sending"] if live is None else live.in_flight,
         "holds": _holds(checkpoint, owner, live),
         "binlog_retention_left_seconds": retention_left(session, lag),
-        "decoder": decoder().kind,
+        "decoder": None if live is None else live.decoder,
         "last_error": checkpoint.last_error if checkpoint is not None else None,
     }
 

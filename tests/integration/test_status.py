@@ -102,12 +102,12 @@ def test_the_leader_itself_is_asked_where_it_can_be(world: World) -> None:
     config = world.config(http={"listen": f"127.0.0.1:{port}"})
     settings = load_settings(config, {})
     assert ask_leader(settings) is None
-    world.start(config)
+    world.start(config, environ={"CDC_OUTBOX_PURE": "1"})
     live = wait_until(lambda: ask_leader(settings), "the leader's own figures")
     assert (live.in_flight, live.blocked_aggregates, live.holds) == (0, 0, [])
     wait_until(lambda: status.read_status(settings, full=False)["state"] == "leader", "its word in the checkpoint")
     found = status.read_status(settings, full=False)
-    assert (found["holds"], found["in_flight"]) == ([], 0)
+    assert (found["holds"], found["in_flight"], live.decoder) == ([], 0, "pure")
     other = settings.model_copy(update={"name": "another-relay"})
     assert ask_leader(other) is None
 

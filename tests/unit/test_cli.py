@@ -336,7 +336,7 @@ def test_status(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(cli("status", "--json", "--full").out) == STATUS
     text = cli("status").out
     assert asked == [True, False]
-    for part in ("binlog.000001:4", "100,000+ sent", "5 parked", "kafka", "2h00m", "订单"):
+    for part in ("binlog.000001:4", "100,000+ sent", "5 parked", "kafka", "2h00m", "pure", "订单"):
         assert part in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 
@@ -71,3 +72,14 @@ def test_only_the_leader_of_that_name_is_believed(relay: str, leads: int, found:
     assert (live is not None) == found
     if live is not None:
         assert (live.in_flight, live.holds) == (7, ["kafka"])
+
+
+@pytest.mark.parametrize(("instead", "told"), [('decoder="its own"', "its own"), ("", None)])
+def test_the_decoder_is_the_leaders_own_word(instead: str, told: str | None) -> None:
+    metrics = Metrics("orders")
+    metrics.leader.set(1)
+    listen, thread = answering(b"HTTP/1.1 200 OK\r\n\r\n" + re.sub(rb'decoder="\w+"', instead.encode(), metrics.text()))
+    live = ask_leader(settings(listen))
+    thread.join(10)
+    assert live is not None
+    assert live.decoder == told
