@@ -25,6 +25,8 @@ class Fault:
     lasting: float
 
 
+DEADLOCK = 1213
+
 KINDS = (
     "kill_a_relay",
     "kill_a_relay",
@@ -154,7 +156,13 @@ class Faults:
     def lock_rows(self, lasting: float) -> None:
         """An application's transaction holds the newest rows."""
         with self._world.connect(autocommit=False) as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT id FROM outbox_event ORDER BY id DESC LIMIT 20 FOR UPDATE")
+            while True:
+                try:
+                    cursor.execute("SELECT id FROM outbox_event ORDER BY id DESC LIMIT 20 FOR UPDATE")
+                    break
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] != DEADLOCK:  # with the writer, whose next id it would lock as well
+                        raise
             time.sleep(lasting)
             connection.rollback()
 
