@@ -28,6 +28,25 @@ class PositionFile:
 
         Raises Refused when the file cannot be read, or is another relay's.
         """
+        stored = self._stored()
+        if stored is None:
+            return None
+        position, uuid = stored
+        if position.gtid_set is None and uuid != server_uuid:
+            return Position(position.file, 0)
+        return position
+
+    def written_elsewhere(self, server_uuid: str) -> bool:
+        """Whether the position was written while another server was the primary.
+
+        A GTID set names transactions that were read, not the ones that wrote their outcomes: a replica that took over
+        may have the first and lack the second, so that its rows are behind the file. Raises Refused as `read` does.
+        """
+        stored = self._stored()
+        return stored is not None and stored[1] != server_uuid
+
+    def _stored(self) -> tuple[Position, str] | None:
+        """The position and the server_uuid it was written with."""
         try:
             text = self.path.read_text("utf-8")
         except FileNotFoundError:
@@ -36,16 +55,14 @@ class PositionFile:
             raise self._refused(f"cannot be read: {error}") from error
         try:
             stored = json.loads(text)
-            relay, uuid, gtids = stored["relay"], stored["server_uuid"], stored["gtid_set"]
+            relay, uuid, gtids = stored["relay"], str(stored["server_uuid"]), stored["gtid_set"]
             gtid_set = None if gtids is None else GtidSet.parse(gtids)
             position = Position(str(stored["file"]), int(stored["pos"]), gtid_set)
         except (ValueError, TypeError, KeyError) as error:
             raise self._refused(f"holds no position: {error!r}") from None
         if relay != self._relay:
             raise self._refused(f"holds the position of relay {relay!r}, not of {self._relay!r}")
-        if gtid_set is None and uuid != server_uuid:
-            return Position(position.file, 0)
-        return position
+        return position, uuid
 
     def write(self, position: Position, server_uuid: str) -> None:
         """Replace the file, and return once it is on the disk. Raises OSError."""

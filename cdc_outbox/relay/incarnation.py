@@ -186,14 +186,17 @@ class Incarnation:
         if self._position_file is not None:
             self._position_file.check_folder()
         position = stored_position(settings, checkpoint)
-        was_reset = checkpoint is not None and checkpoint.state == RESET
+        sweep_first = checkpoint is not None and (
+            checkpoint.state == RESET
+            or (self._position_file is not None and self._position_file.written_elsewhere(checkpoint.server_uuid))
+        )
         never_read = position is None
         try:
             if position is not None:
                 if binlog_lost:
                     raise BinlogLost(f"the server cannot be read on from the checkpoint {position}")
                 check_reachable(session, position)
-                self.recovered = self._recovered(session, position, bootstrap=was_reset)
+                self.recovered = self._recovered(session, position, bootstrap=sweep_first)
         except BinlogLost as lost:
             if settings.binlog.on_purged == "stop":
                 raise

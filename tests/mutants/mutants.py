@@ -207,7 +207,7 @@ MUTANTS = [
         "p5-a-reset-is-not-swept",
         "P5",
         "cdc_outbox/relay/incarnation.py",
-        "bootstrap=was_reset",
+        "bootstrap=sweep_first",
         "bootstrap=False",
         SIMULATED,
         long=True,

@@ -24,6 +24,7 @@ def file(tmp_path: Path) -> PositionFile:
 @pytest.mark.parametrize("position", [Position("binlog.000007", 1337), Position(gtid_set=GtidSet.parse(f"{HERE}:1-9"))])
 def test_what_was_written_is_read(file: PositionFile, position: Position) -> None:
     assert file.read(HERE) is None
+    assert not file.written_elsewhere(HERE)
     file.write(Position("binlog.000001", 4), HERE)
     file.write(position, HERE)
     assert file.read(HERE) == position
@@ -39,6 +40,8 @@ def test_a_gtid_set_holds_on_every_server(file: PositionFile) -> None:
     position = Position(gtid_set=GtidSet.parse(f"{HERE}:1-9"))
     file.write(position, ELSEWHERE)
     assert file.read(HERE) == position
+    assert file.written_elsewhere(HERE)
+    assert not file.written_elsewhere(ELSEWHERE)
 
 
 def test_another_relays_file_is_refused(file: PositionFile) -> None:
