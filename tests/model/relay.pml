@@ -42,9 +42,14 @@
 #ifndef HID
 #define HID 0                 /* bit e = the binlog does not show event e (STATEMENT session, stepped over): only the table knows it */
 #endif
-#define HIDDEN(e) ((HID >> (e)) & 1)
+#ifdef FAILOVER               /* once: a replica takes over that holds what the primary held at some moment before, statuses and checkpoint too */
+#define GONE(e) gone[e]       /* committed on the old primary only; whatever is committed afterwards is another event */
+#else
+#define GONE(e) false
+#endif
+#define HIDDEN(e) ((HID >> (e)) & 1 || GONE(e))
 #define AGG(e) ((AMASK >> (e)) & 1)
-#define FINAL(e) (st[e] == 2 || dead[e])
+#define FINAL(e) (st[e] == 2 || dead[e] || GONE(e))
 
 byte C, V;                    /* transactions in the binlog; those also visible to SELECT (V <= C) */
 byte st[N]; bit dead[N], pa[N]; byte rc[N];
@@ -58,11 +63,20 @@ byte ghost;                   /* records of a dead producer still on the wire */
 byte crashes, losses, fails, lostck, persons;
 bit zomb;
 hidden byte i; byte j;
+#ifdef FAILOVER
+bit copied, moved, gone[N];   /* the replica has what it will have; it is the primary */
+bit uuid;                     /* the checkpoint row's server_uuid: 0 the old primary's, 1 the new one's */
+byte cC, cst[N], crc[N], cepoch, cowner, ccpos; bit cdead[N], cpa[N], crow, chaspos;   /* the replica's copy */
+#define COPY(x, y) y = x
+#endif
+#ifdef FILEPOS                /* checkpoint_store: file, one on each relay's host, written after the commit that it belongs to */
+byte fpos[2], fnew[2]; bit fhas[2], fowed[2], fuuid[2], led[2];   /* led: the server that the relay leads on */
+#endif
 
 #ifdef VIS
 #define SEEN(e) ((e) < V)
 #else
-#define SEEN(e) ((e) < C)
+#define SEEN(e) ((e) < C && !GONE(e))
 #endif
 #ifdef NO_OWNER
 #define OWN true
@@ -72,13 +86,23 @@ hidden byte i; byte j;
 #ifdef B_NOFENCE
 #define G true
 #else
-#define G (row && epoch == ep && OWN)
+#define G (row && epoch == ep && OWN && SAME_SERVER)
+#endif
+#if defined(FAILOVER) && !defined(NO_UUID)
+#define SAME_SERVER (uuid == moved)
+#else                         /* the fence does not say on which server the epoch was raised */
+#define SAME_SERVER true
 #endif
 
+#ifdef FAILOVER
+#define DIED(i) (dead[i] || letter[i])   /* the replica may not know of it */
+#else
+#define DIED(i) dead[i]
+#endif
 inline check_publish(e) {     /* a record lands in Kafka */
   i = 0;
   do                          /* P2 */
-  :: i < e -> assert(sent[e] || AGG(i) != AGG(e) || sent[i] || dead[i] || HIDDEN(i)); i++
+  :: i < e -> assert(sent[e] || AGG(i) != AGG(e) || sent[i] || DIED(i) || HIDDEN(i)); i++
   :: else -> break
   od;
   assert(!sent[e] || exc[e] || zomb);         /* P7: only what was in flight at a crash comes twice */
@@ -97,12 +121,30 @@ inline reset(k) {             /* everything in flight is forgotten */
      mem[i] = 0; i++
   :: else -> break
   od;
+#ifdef FILEPOS
+  fowed[r - 1] = 0; fnew[r - 1] = 0;
+#endif
   ep = 0; pos = 0; spos = 0; w = 0; noted = 0; blk[0] = 0; blk[1] = 0; sfl[0] = 0; sfl[1] = 0; sph = 0; swp = 0; qn[0] = 0; qn[1] = 0; i = 0
 }
 inline leave() { reset(0); ph = 0; if :: lock == r -> lock = 0 :: else fi }
+#ifdef FILEPOS
+#define STORE(p) fnew[r - 1] = p; fowed[r - 1] = 1
+#if defined(FAILOVER) && !defined(NO_FILEUUID)
+#define USABLE (row && fhas[r - 1] && fuuid[r - 1] == moved)   /* another server's: the rows may be behind it, all is swept */
+#elif defined(FAILOVER)
+#define USABLE (row && fhas[r - 1] && (!moved || fuuid[r - 1] || fpos[r - 1] <= cC))   /* the server itself refuses what it never had */
+#else
+#define USABLE (row && fhas[r - 1])
+#endif
+#define STORED fpos[r - 1]
+#else
+#define STORE(p) cpos = p; haspos = 1
+#define USABLE (haspos && row)
+#define STORED cpos
+#endif
 inline resumable() {          /* cpos := end of the last transaction before which nothing read by the tail is in flight */
 #ifdef B_CKPT
-  cpos = pos; haspos = 1
+  STORE(pos)
 #else
   if
   :: ph == 5 -> i = 0;
@@ -117,7 +159,7 @@ inline resumable() {          /* cpos := end of the last transaction before whic
 #ifndef B_TXPOS               /* only a transaction's end is a position */
      i = ENDED(i);
 #endif
-     cpos = i; haspos = 1; i = 0
+     STORE(i); i = 0
   :: else
   fi
 #endif
@@ -266,6 +308,7 @@ inline refuse(e) {
 #define UNWAIT(k) :: d_step { DUE(k) && (BEHIND(0, k) || BEHIND(1, k) || BEHIND(2, k)) -> \
     PARKWAITING(0, k); PARKWAITING(1, k); PARKWAITING(2, k); PARKWAITING(3, k) }
 #define WAITGO(k) :: d_step { k < N && mem[k % N] == 7 -> mem[k % N] = 0; hand(k % N) }
+#define EARLY(k) :: d_step { k < N && mem[k % N] >= 2 && mem[k % N] <= 4 && !j -> j = mem[k % N]; mem[k % N] = 0; resumable(); mem[k % N] = j; j = 0 }
 #define MARK1(k) :: d_step { k < N && !pend && mem[k % N] == 1 && st[k % N] == 0 && SEEN(k) -> if :: !G -> leave() :: else -> assert(cur == r); st[k % N] = 1 fi }
 #define REL1(k) :: d_step { k < N && !pend && ph == 5 && st[k % N] == 1 && mem[k % N] == 0 -> if :: !G -> leave() :: else -> assert(cur == r); st[k % N] = 3 fi }
 #ifdef NO_REB                 /* a rebuild that keeps its epoch */
@@ -296,6 +339,19 @@ end:
 #endif
       assert(lock == r);                        /* P6: who lost the lock writes nothing */
       if :: row -> epoch++ :: else -> row = 1; epoch = 1; haspos = 0; cpos = 0 fi;
+#ifdef FAILOVER
+#ifdef FILEOFFSET
+#ifdef NO_FOREIGN             /* followed all the same, wherever it leads */
+      if :: uuid != moved && cpos < C -> cpos++ :: else fi;
+#else                         /* by file and offset: it says nothing on another server */
+      if :: uuid != moved -> haspos = 0; cpos = 0 :: else fi;
+#endif
+#endif
+      uuid = moved;
+#ifdef FILEPOS
+      led[r - 1] = moved;
+#endif
+#endif
       owner = r; ep = epoch; cur = r; ph = 2 }
   :: d_step { ph == 2 && !pend ->                        /* rows at 1: 3, due at once, retry_count unchanged */
 #ifdef NO_RELFENCE
@@ -344,7 +400,7 @@ end:
       spos = C;
 #endif
       i = 0;
-      if :: haspos && row -> pos = WHOLE(cpos); ph = 5   /* a server begins with a whole one */ :: else -> pos = STARTPOINT; ph = 4 fi;
+      if :: USABLE -> pos = WHOLE(STORED); ph = 5   /* a server begins with a whole one */ :: else -> pos = STARTPOINT; ph = 4 fi;
       do                                        /* blocked aggregates, from the rows */
       :: i < N ->
 #ifndef LISTFIRST
@@ -455,6 +511,12 @@ end:
 #ifdef DELAYREL
   REL1(0) REL1(1) REL1(2) REL1(3)
 #endif
+#ifdef B_FILEFIRST            /* written before the rows: a crash in between leaves it ahead of them */
+  EARLY(0) EARLY(1) EARLY(2) EARLY(3)
+#endif
+#ifdef FILEPOS
+  :: d_step { ph && fowed[r - 1] -> fpos[r - 1] = fnew[r - 1]; fhas[r - 1] = 1; fuuid[r - 1] = led[r - 1]; fowed[r - 1] = 0; fnew[r - 1] = 0 }
+#endif
   /* faults */
   :: d_step { crashes && ph -> crashes--; reset(1); ph = 0; if :: lock == r -> lock = 0 :: else fi }
 #ifdef REBUILD
@@ -494,6 +556,22 @@ end:
   :: d_step { pend -> pend = 0; cpos = pc;
        if :: pk == 2 -> st[pe] = 2 :: pk == 4 -> pa[pe] = 1 :: else -> st[pe] = 3; if :: rc[pe] < MAXR -> rc[pe]++ :: else -> dead[pe] = 1 fi fi; pe = 0; pk = 0; pc = 0 }
   :: d_step { pend -> pend = 0; pe = 0; pk = 0; pc = 0 }
+#ifdef FAILOVER
+  :: d_step { !copied && !pend -> copied = 1; i = 0;
+       do :: i < N -> COPY(st[i], cst[i]); COPY(rc[i], crc[i]); COPY(dead[i], cdead[i]); COPY(pa[i], cpa[i]); i++ :: else -> break od; i = 0;
+       COPY(C, cC); COPY(row, crow); COPY(haspos, chaspos); COPY(cpos, ccpos); COPY(epoch, cepoch); COPY(owner, cowner) }
+  :: d_step { copied && !moved && !pend -> moved = 1; i = 0;
+       do
+       :: i < N ->
+          if :: sent[i] && st[i] != cst[i] -> exc[i] = 1 :: else fi;        /* its outcome is lost: it is sent again */
+          if :: i >= cC && i < C -> gone[i] = 1 :: else fi;
+          COPY(cst[i], st[i]); COPY(crc[i], rc[i]); COPY(cdead[i], dead[i]); COPY(cpa[i], pa[i]); cst[i] = 0; crc[i] = 0; cdead[i] = 0; cpa[i] = 0; i++
+       :: else -> break
+       od; i = 0;
+       COPY(crow, row); COPY(chaspos, haspos); COPY(ccpos, cpos); COPY(cepoch, epoch); COPY(cowner, owner);
+       if :: lock -> zomb = 1 :: else fi;
+       lock = 0; cur = 0 }                      /* its named locks are its own; nobody has raised an epoch there */
+#endif
   :: d_step { lostck && row && !pend -> lostck--; row = 0; haspos = 0; cpos = 0; epoch = 0; owner = 0 }
   od
 }

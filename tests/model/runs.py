@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
+
+from tests.model.spin import Verdict, search
+
+SECONDS = 3600.0
+"""After which a search is given up."""
+
+PROPERTIES = {
+    "P1": r"^\(\(\(st\[i\]==2\)\|\|dead\[i\]\)|^letter",
+    "P2": r"sent\[i\]",
+    "P6": r"cur==r|lock==r",
+    "P7": r"exc\[|!=2|cur!=r",
+    "P8": r"endless",
+}
+"""What the assertion of each promise looks like."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +34,23 @@ class Run:
     endless: bool = False
     model: str = "relay"
     short: bool = False
+
+    @property
+    def outcome(self) -> str:
+        return outcome(self.breaks)
+
+
+def outcome(broken: str | None) -> str:
+    return "holds" if broken is None else f"breaks {broken}"
+
+
+def searched(run: Run, folder: Path) -> tuple[str | None, Verdict]:
+    """The promise that turned out broken, if one did. folder: an empty one to work in."""
+    verdict = search(run.model, run.switches.split(), folder, endless=run.endless, seconds=SECONDS, small=run.short)
+    if verdict.violated is None:
+        return None, verdict
+    broken = next((name for name, looks in PROPERTIES.items() if re.search(looks, verdict.violated)), verdict.violated)
+    return broken, verdict
 
 
 RUNS = [
@@ -117,5 +150,40 @@ RUNS = [
     ),
     Run(
         "waiting-not-parked-for-a-due-row", "-DRELAYS=1 -DN=3 -DAMASK=0 -DWAITMEM -DNO_UNWAIT -DFAIL=1 -DCRASH=1", "P1"
+    ),
+    Run("ok-fail-over", "-DRELAYS=1 -DFAILOVER -DCRASH=0 -DP7WEAK -DN=3 -DAMASK=0 -DFAIL=1", None, short=True),
+    Run("ok-fail-over-four", "-DRELAYS=1 -DFAILOVER -DCRASH=0 -DP7WEAK -DFAIL=1", None),
+    Run("ok-fail-over-crash", "-DRELAYS=1 -DFAILOVER -DCRASH=1 -DP7WEAK -DN=3 -DAMASK=0 -DFAIL=1", None),
+    Run("ok-fail-over-two-relays", "-DFAILOVER -DCRASH=0 -DP7WEAK -DN=3 -DAMASK=0 -DFAIL=1", None),
+    Run("ok-fail-over-by-offset", "-DRELAYS=1 -DFAILOVER -DFILEOFFSET -DCRASH=0 -DP7WEAK -DN=3 -DFAIL=1", None),
+    Run(
+        "ok-fail-over-claim-row", "-DRELAYS=1 -DFAILOVER -DCLAIMROW -DDELAYREL -DCRASH=0 -DP7WEAK -DN=3 -DFAIL=1", None
+    ),
+    Run("ok-position-in-a-file", "-DRELAYS=1 -DFILEPOS -DCRASH=2 -DN=3 -DFAIL=1", None),
+    Run("ok-position-in-files-of-two-hosts", "-DFILEPOS -DCRASH=1 -DN=3 -DFAIL=1", None),
+    Run(
+        "ok-fail-over-position-in-a-file",
+        "-DRELAYS=1 -DFAILOVER -DFILEPOS -DCRASH=0 -DP7WEAK -DN=3 -DAMASK=0 -DFAIL=1",
+        None,
+    ),
+    Run("fail-over-fence-without-server", "-DFAILOVER -DNO_UUID -DCRASH=0 -DP7WEAK -DN=3 -DFAIL=0", "P6", short=True),
+    Run("fail-over-fence-by-number", "-DFAILOVER -DNO_OWNER -DCRASH=0 -DP7WEAK -DN=3 -DFAIL=0", "P6"),
+    Run(
+        "fail-over-offset-of-the-other",
+        "-DRELAYS=1 -DFAILOVER -DFILEOFFSET -DNO_FOREIGN -DB_NOSWEEP -DCRASH=0 -DP7WEAK -DN=3 -DFAIL=0",
+        "P2",
+        short=True,
+    ),
+    Run(
+        "fail-over-file-of-the-other",
+        "-DRELAYS=1 -DFAILOVER -DFILEPOS -DNO_FILEUUID -DCRASH=0 -DP7WEAK -DN=3 -DAMASK=0 -DFAIL=1",
+        "P2",
+        short=True,
+    ),
+    Run(
+        "file-before-the-rows",
+        "-DRELAYS=1 -DFILEPOS -DB_FILEFIRST -DB_NOSWEEP -DCRASH=1 -DN=3 -DFAIL=0",
+        "P1",
+        short=True,
     ),
 ]

@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.runs import RUNS, Run
-from tests.model.spin import FOLDER, search
-
-SECONDS = 600.0
-"""After which a search is given up."""
-
-PROPERTIES = {
-    "P1": r"^\(\(st\[i\]==2\)\|\|dead\[i\]\)$|^letter",
-    "P2": r"sent\[i\]",
-    "P6": r"cur==r|lock==r",
-    "P7": r"exc\[|!=2|cur!=r",
-    "P8": r"endless",
-}
-"""What the assertion of each promise looks like."""
-
-
-def promise_of(violated: str) -> str:
-    return next((name for name, looks in PROPERTIES.items() if re.search(looks, violated)), violated)
+from tests.model.page import PAGE, rows
+from tests.model.runs import RUNS, Run, searched
+from tests.model.spin import FOLDER
 
 
 def check(run: Run, folder: Path) -> None:
-    verdict = search(run.model, run.switches.split(), folder, endless=run.endless, seconds=SECONDS)
-    broken = None if verdict.violated is None else promise_of(verdict.violated)
+    broken, verdict = searched(run, folder)
     assert broken == run.breaks, f"{run.name} ({run.switches}): {verdict}"
 
 
@@ -56,3 +40,10 @@ def test_every_switch_is_used() -> None:
     used = set(re.findall(r"-D(\w+)", " ".join(run.switches for run in RUNS)))
     assert not used - known, f"set by a run, not in the models: {used - known}"
     assert known - used <= {"MAXR", "AT1"}, f"in the models, set by no run: {known - used}"
+
+
+def test_the_page_says_of_each_run_what_must_come_of_it() -> None:
+    """python -m tests.model writes it; searches that have changed are run by their names."""
+    must = {run.name: run.outcome for run in RUNS}
+    for name, row in rows(PAGE.read_text("utf-8")).items():
+        assert row.outcome == must.get(name), f"{name}: run it again"
