@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _POLL = 0.1
 _FLUSH = 0.5
+_ANY_PARTITION = -1
 
 
 class ConfluentPublisher:
@@ -60,15 +61,17 @@ class ConfluentPublisher:
     def refusal(self, record: Record) -> RecordRefused | None:
         return self._topics.refusal(record)
 
-    def send(self, record: Record) -> None:
-        lane = self._lane_of.get(record.topic) or self._lane_for(record.topic)
+    def send(self, records: Sequence[Record]) -> None:
+        lanes = [self._lane_of.get(record.topic) or self._lane_for(record.topic) for record in records]
         if self._closed.is_set():
-            lane.request_stop()  # it may be new: purge and close have not seen it
+            for lane in lanes:
+                lane.request_stop()  # it may be new: purge and close have not seen it
             raise Hold("Kafka: the publisher is closed", reason="kafka")
-        self._trouble.record_sent()
-        lane.send(record)
+        self._trouble.records_sent(len(records))
+        for lane, record in zip(lanes, records, strict=True):
+            lane.send(record)
         if self._closed.is_set():
-            lane.purge()
+            self.purge()
 
     def leaders(self, topic: str) -> Sequence[bool]:
         return self._queries.leaders(topic, LEADERS_TIMEOUT)
@@ -166,13 +169,16 @@ class _Lane:
             done.append(Delivery(token, meaning, -1 if partition is None else partition))
 
         try:
+            # By place, which takes half a microsecond less than by name.
             self.producer.produce(
                 topic,
                 record.value,
                 record.key,
-                on_delivery=delivered,
-                timestamp=record.timestamp,
-                headers=record.headers,  # type: ignore[arg-type]  # the stub's list is invariant
+                _ANY_PARTITION,
+                delivered,
+                None,
+                record.timestamp,
+                record.headers,  # type: ignore[arg-type]  # the stub's list is invariant
             )
         except KafkaException as raised:
             delivered(raised.args[0], None)

@@ -64,12 +64,15 @@ class KafkaPythonPublisher:
     def refusal(self, record: Record) -> RecordRefused | None:
         return self._topics.refusal(record)
 
-    def send(self, record: Record) -> None:
-        if self._closed:
-            raise Hold("Kafka: the publisher is closed", reason="kafka")
-        done, token, topic = self._done, record.token, record.topic
+    def send(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if self._closed:
+                raise Hold("Kafka: the publisher is closed", reason="kafka")
+            self._send(record)
 
-        self._trouble.record_sent()
+    def _send(self, record: Record) -> None:
+        done, token, topic = self._done, record.token, record.topic
+        self._trouble.records_sent(1)
         try:
             sent = self._producer.send(topic, record.value, record.key, record.headers, None, record.timestamp)
         except KafkaError as error:

@@ -59,8 +59,8 @@ class Publisher(Protocol):
         it). A topic that is new to us is looked up, in at most 5 s. Raises Hold when the broker does not answer.
         """
 
-    def send(self, record: Record) -> None:
-        """Hand over a record whose refusal is None; its delivery follows. Raises Hold when nothing can be sent now."""
+    def send(self, records: Sequence[Record]) -> None:
+        """Hand over records whose refusal is None; their deliveries follow. Raises Hold when none can be sent now."""
 
     def leaders(self, topic: str) -> Sequence[bool]:
         """Whether each of the topic's partitions has a leader right now, by number; none: no such topic.

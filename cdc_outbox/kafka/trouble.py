@@ -27,11 +27,11 @@ class Trouble:
         self.fatal: str | None = None
         """Why this client will not recover by itself."""
 
-    def record_sent(self) -> None:
-        """Called by the sending thread alone, before the record is handed to the client."""
+    def records_sent(self, count: int) -> None:
+        """Called by the sending thread alone, before the records are handed to the client."""
         if self._sent == self._settled:
             self._waiting_since = self._clock()
-        self._sent += 1
+        self._sent += count
 
     def records_settled(self, count: int) -> None:
         """Called by the delivering threads."""

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
 from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
@@ -20,7 +20,7 @@ from cdc_outbox.relay.worker import Worker
 from cdc_outbox.testing.kill_points import kill_point
 
 if TYPE_CHECKING:
-    from cdc_outbox.kafka.publisher import Delivery, Publisher
+    from cdc_outbox.kafka.publisher import Delivery, Publisher, Record
     from cdc_outbox.kafka.routing import Router
     from cdc_outbox.mysql.leadership import Lease
     from cdc_outbox.ops.log import Alerts
@@ -40,6 +40,9 @@ WAKE = 0.25
 
 MESSAGES = 100
 """Messages taken at most before the tail's events go on: acknowledgements must not keep them waiting."""
+
+HANDFUL = 50
+"""Records given to the client between two looks at the lease: as many may still go out after a freeze in between."""
 
 LONG_HOLD = 600.0
 """Seconds without room for what the reader brought, after which the binlog connection is closed."""
@@ -275,43 +278,47 @@ class Pipeline(Worker):
 
         wary: some may have to go alone, which otherwise only a line or a suspect tells.
         """
-        handed: list[Envelope] = []
+        ready: list[Record] = []
         wary = wary or bool(self._line or self._suspects)
         for envelope in envelopes:
             if not wary or not self._in_line(envelope):
-                self._send_in_turn(envelope, handed)
-        self._hand(handed)
+                self._prepare_in_turn(envelope, ready)
+        self._hand_over(ready)
 
-    def _hand(self, envelopes: list[Envelope]) -> None:
-        if envelopes:
+    def _hand_over(self, ready: Sequence[Record]) -> None:
+        """Give the client all at once, so that it can make large batches of them; what is refused is not among them."""
+        for start in range(0, len(ready), HANDFUL):
+            self._lease.check()
+            self._publisher.send(ready[start : start + HANDFUL])
+        if ready:
             kill_point("sent")
-            self._ledger.hand(envelopes, time.monotonic())
-            self._brake.spend(len(envelopes))
+            self._ledger.hand(cast("list[Envelope]", [record.token for record in ready]), time.monotonic())
+            self._brake.spend(len(ready))
 
-    def _send_in_turn(self, envelope: Envelope, handed: list[Envelope]) -> None:
+    def _prepare_in_turn(self, envelope: Envelope, ready: list[Record]) -> None:
         if self._turns is None:
-            self._send_unless_blocked(envelope, handed)
+            self._prepare_unless_blocked(envelope, ready)
         elif self._turns.take(envelope):
-            before = len(handed)
-            self._send_unless_blocked(envelope, handed)
-            if len(handed) == before:
+            before = len(ready)
+            self._prepare_unless_blocked(envelope, ready)
+            if len(ready) == before:
                 self._turn_over(envelope)
 
     def _turn_over(self, envelope: Envelope) -> None:
         """The next of its aggregate goes; what is blocked by then is parked, and so are those behind it."""
         assert self._turns is not None
         following = self._turns.over(envelope)
-        handed: list[Envelope] = []
-        while following is not None and not handed:
+        ready: list[Record] = []
+        while following is not None and not ready:
             if self._line or following.alone or not self._brake.room:
                 self._line.append(following)
                 return
-            self._send_unless_blocked(following, handed)
-            if not handed:
+            self._prepare_unless_blocked(following, ready)
+            if not ready:
                 following = self._turns.over(following)
-        self._hand(handed)
+        self._hand_over(ready)
 
-    def _send_unless_blocked(self, envelope: Envelope, handed: list[Envelope]) -> None:
+    def _prepare_unless_blocked(self, envelope: Envelope, ready: list[Record]) -> None:
         """The rule is checked again: what the poller queued, too, may have been overtaken by a refusal meanwhile."""
         ledger, event, held = self._ledger, envelope.event, self._partitions.held
         if held and event.aggregate in held and not event.skipped:
@@ -323,11 +330,11 @@ class Pipeline(Worker):
             elif event.skipped:
                 self._refusals.bury(envelope, RecordRefused(SKIPPED, envelope.reason))
             else:
-                self._send(envelope, handed)
+                self._prepare(envelope, ready)
             return
         block = ledger.blocks(event)
         if block is None:
-            self._send(envelope, handed)
+            self._prepare(envelope, ready)
         elif envelope.sending:
             ledger.put_back(envelope)
         else:
@@ -368,9 +375,9 @@ class Pipeline(Worker):
             if first.error is not None:
                 self._refusals.send_letter(first, first.error)
             else:
-                handed: list[Envelope] = []
-                self._send_in_turn(first, handed)
-                self._hand(handed)
+                ready: list[Record] = []
+                self._prepare_in_turn(first, ready)
+                self._hand_over(ready)
             if first.stage in (Stage.HANDED, Stage.DYING):
                 return
             self._line.popleft()
@@ -385,8 +392,8 @@ class Pipeline(Worker):
             for one in self._ledger.undelivered()
         )
 
-    def _send(self, envelope: Envelope, handed: list[Envelope]) -> None:
-        """Hand one record over, or refuse it by what can be known before."""
+    def _prepare(self, envelope: Envelope, ready: list[Record]) -> None:
+        """Make its record, or refuse it by what can be known before it is sent."""
         event = envelope.event
         if event.retry_count:
             self._metrics.retries.inc()  # an attempt, also when it goes no further than the checks
@@ -399,9 +406,7 @@ class Pipeline(Worker):
         if refusal is not None:
             self._refusals.turned_away(envelope, record, refusal)
             return
-        self._lease.check()
-        self._publisher.send(record)
-        handed.append(envelope)
+        ready.append(record)
 
     def _delivered(self, deliveries: Sequence[Delivery]) -> None:
         acknowledged: list[Envelope] = []

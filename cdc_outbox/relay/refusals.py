@@ -125,7 +125,7 @@ class Refusals:
             self._ledger.bury(envelope)
             return
         self._lease.check()
-        self._publisher.send(letter)
+        self._publisher.send([letter])
         kill_point("letter-sent")
 
     def _dead_letter(

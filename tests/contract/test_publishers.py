@@ -60,7 +60,7 @@ class Outlet:
         for one in records:
             refusal = self.publisher.refusal(one)
             assert refusal is None, refusal
-            self.publisher.send(one)
+            self.publisher.send([one])
 
     def tokens(self, count: int, seconds: float = 30.0) -> list[object]:
         """The tokens of `count` deliveries, all of which succeeded."""
@@ -391,7 +391,7 @@ def test_a_topic_deleted_under_way_is_a_hold(open_outlet: Open, own_broker: Serv
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     for token in range(2, 5):
-        outlet.publisher.send(record(topic, token))
+        outlet.publisher.send([record(topic, token)])
     assert all(isinstance(one.error, Hold) for one in outlet.wait(5, 60.0)[2:])
 
 
@@ -419,7 +419,7 @@ def test_purge_drops_what_is_not_on_the_wire(open_outlet: Open, own_broker: Serv
     outlet.send(*(record(topic, token, size=1000) for token in range(1, count)))
     outlet.publisher.purge()
     with pytest.raises(Hold):
-        outlet.publisher.send(record(topic, count))
+        outlet.publisher.send([record(topic, count)])
     unknown = outlet.wait(count)[1:]
     assert all(isinstance(one.error, Hold) for one in unknown)
     own_broker.resume()

@@ -216,7 +216,7 @@ def publish(settings: KafkaSettings, bootstrap: str) -> None:
     try:
         record = Record(topic, b"k", b"v", [], int(time.time() * 1000), "token")
         assert publisher.refusal(record) is None
-        publisher.send(record)
+        publisher.send([record])
         assert arrived.wait(30)
     finally:
         assert publisher.close(10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,14 +148,15 @@ class MemoryPublisher:
         self._broker.judge.refused(event_id)
         return RecordRefused(MESSAGE_TOO_LARGE)
 
-    def send(self, record: Record) -> None:
+    def send(self, records: Sequence[Record]) -> None:
         if not self.open:
             raise Hold("the client was purged", reason="kafka")
-        self._broker.judge.handed(self, record)
-        if self.gap:
-            self._broker.answers.append((self, Delivery(record.token, UNKNOWN)))
-        else:
-            self._broker.wire.append(OnTheWire(self, record))
+        for record in records:
+            self._broker.judge.handed(self, record)
+            if self.gap:
+                self._broker.answers.append((self, Delivery(record.token, UNKNOWN)))
+            else:
+                self._broker.wire.append(OnTheWire(self, record))
 
     def leaders(self, topic: str) -> list[bool]:
         return self._broker.leaders()

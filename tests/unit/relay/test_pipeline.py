@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -21,7 +21,7 @@ from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.partition_watch import PartitionWatch
-from cdc_outbox.relay.pipeline import Freed, Pipeline, Queued
+from cdc_outbox.relay.pipeline import HANDFUL, Freed, Pipeline, Queued
 from cdc_outbox.relay.refusals import Refusals
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.suspects import Suspects
@@ -38,6 +38,7 @@ class StubPublisher:
 
     def __init__(self) -> None:
         self.sent: list[Record] = []
+        self.handfuls: list[int] = []
         self.on_send: Callable[[], None] = lambda: None
         self.refused: dict[str, RecordRefused] = {}
         self.leading = [True, True]
@@ -46,9 +47,11 @@ class StubPublisher:
         assert isinstance(record.token, Envelope)
         return None if record.topic == "dead" else self.refused.get(record.token.event.event_id)
 
-    def send(self, record: Record) -> None:
-        self.on_send()
-        self.sent.append(record)
+    def send(self, records: Sequence[Record]) -> None:
+        self.handfuls.append(len(records))
+        for record in records:
+            self.on_send()
+            self.sent.append(record)
 
     def leaders(self, topic: str) -> list[bool]:
         return self.leading
@@ -258,6 +261,24 @@ def test_nothing_is_handed_over_past_the_lease(bench: Bench) -> None:
     bench.until(lambda: bench.failed.is_set() or len(bench.publisher.sent) > 0)
     assert isinstance(bench.failure, LeadershipLost)
     assert bench.publisher.sent == []
+
+
+def test_what_came_together_is_handed_over_together(bench: Bench) -> None:
+    """A client that is given records one by one, with work in between, makes small batches of them."""
+    bench.read(*(event(id, f"a{id}") for id in range(1, 81)))
+    bench.until(lambda: len(bench.publisher.sent) == 80)
+    assert bench.publisher.handfuls == [HANDFUL, 80 - HANDFUL]
+
+
+def test_the_lease_is_looked_at_between_two_handfuls(bench: Bench) -> None:
+    def freeze() -> None:
+        bench.time = 99.5
+
+    bench.publisher.on_send = freeze
+    bench.read(*(event(id, f"a{id}") for id in range(1, 81)))
+    bench.until(bench.failed.is_set)
+    assert isinstance(bench.failure, LeadershipLost)
+    assert len(bench.publisher.sent) == HANDFUL
 
 
 def test_a_barrier_waits_until_everything_before_it_is_settled(bench: Bench) -> None:
