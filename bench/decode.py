@@ -163,7 +163,7 @@ def _measure(recording: _Recording, events: int) -> Decode:
         for event in recording.events:
             crc32(event)
 
-    kind, json_text, _ = decoder()
+    kind, json_text, *_ = decoder()
 
     def json() -> None:
         for payload in payloads:

@@ -105,7 +105,7 @@ def both_decoders(compiled: ModuleType) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(PURE, raising=False)
-        both = SimpleNamespace(SOURCE_CRC=compiled.SOURCE_CRC, json_text=read_by_both)
+        both = SimpleNamespace(SOURCE_CRC=compiled.SOURCE_CRC, json_text=read_by_both, cut=compiled.cut)
         patch.setitem(sys.modules, MODULE, both)
         assert decoder().json_text is read_by_both
         yield

@@ -1,7 +1,7 @@
-/* MySQL's binary JSON -> the text of CAST(value AS CHAR): the compiled twin of json_text.py.
+/* The compiled twins of json_text.py, MySQL's binary JSON -> the text of CAST(value AS CHAR), and of packets.py.
  *
- * json_text.py is the reference. Both give the same bytes and refuse the same values; the layout and the reasons of the
- * checks are told there. Values that came from SQL types are rare and are left to its opaque_text().
+ * These two are the reference. Both give the same bytes and refuse the same values; the layout and the reasons of the
+ * checks are told there. JSON values that came from SQL types are rare and are left to opaque_text() of json_text.py.
  *
  * Positions count from the first byte of the value and are 64 bits wide: sums of the 32-bit numbers that stand in it
  * cannot overflow. Every read is checked against the end of what it belongs to, which lies inside of the value.
@@ -352,6 +352,34 @@ static int put_container(Work *work, int kind, uint64_t at, uint64_t limit, uint
     return put(work, is_object ? "}" : "]", 1);
 }
 
+/* -- packets ------------------------------------------------------------------------------------------------------- */
+
+static PyObject *cut(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    const char *data;
+    Py_ssize_t end, largest, at = 0;
+    if (!PyArg_ParseTuple(arguments, "y#n", &data, &end, &largest))
+        return NULL;
+    PyObject *events = PyList_New(0);
+    if (events == NULL)
+        return NULL;
+    while (end - at > 4) {
+        const Py_ssize_t size = (Py_ssize_t)number_at((const uint8_t *)data + at, 3), body = at + 4;
+        if (size == 0 || size > largest || size > end - body || data[body])
+            break;
+        PyObject *event = PyBytes_FromStringAndSize(data + body + 1, size - 1);
+        int failed = event == NULL || PyList_Append(events, event) < 0;
+        Py_XDECREF(event);
+        if (failed) {
+            Py_DECREF(events);
+            return NULL;
+        }
+        at = body + size;
+    }
+    return Py_BuildValue("Nn", events, at);
+}
+
 /* -- the module ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *json_text(PyObject *module, PyObject *value)
@@ -412,6 +440,7 @@ static int clear(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"json_text", json_text, METH_O, "What MySQL prints for a JSON column's value; see json_text.py."},
+    {"cut", cut, METH_VARARGS, "The events that bytes begin with; see packets.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,5 @@
-"""Which JSON writer runs: the compiled accelerator.c where it is installed and not forbidden, else json_text.py.
+"""What runs of the reader's innermost parts: the compiled accelerator.c where it is installed and not forbidden, else
+json_text.py and packets.py.
 
 Both give the same bytes. CDC_OUTBOX_PURE=1 forbids the compiled one.
 """
@@ -13,12 +14,14 @@ from typing import Literal, NamedTuple
 from zlib import crc32
 
 from cdc_outbox.binlog.json_text import json_text
+from cdc_outbox.binlog.packets import cut
 
 PURE = "CDC_OUTBOX_PURE"
 MODULE = "_cdc_outbox_accelerator"
 _SOURCE = Path(__file__).with_suffix(".c")
 
 JsonText = Callable[[bytes], bytes]
+Cut = Callable[[bytes, int], tuple[list[bytes], int]]
 
 
 class Decoder(NamedTuple):
@@ -26,17 +29,19 @@ class Decoder(NamedTuple):
 
     kind: Literal["compiled", "pure"]
     json_text: JsonText
+    cut: Cut
     why: str = ""
 
 
 def decoder() -> Decoder:
-    """As the environment says now. It is asked once for each table layout."""
+    """As the environment says now. It is asked once for each table layout and each dump."""
     if os.environ.get(PURE, "0") not in ("", "0"):
-        return Decoder("pure", json_text, f"{PURE} is set")
+        return Decoder("pure", json_text, cut, f"{PURE} is set")
     try:
         module = importlib.import_module(MODULE)
     except ImportError as error:
-        return Decoder("pure", json_text, f"the compiled module is not there: {error}")
+        return Decoder("pure", json_text, cut, f"the compiled module is not there: {error}")
     if _SOURCE.exists() and crc32(_SOURCE.read_bytes()) != module.SOURCE_CRC:
-        return Decoder("pure", json_text, f"the compiled module is of another version of {_SOURCE.name}: install again")
-    return Decoder("compiled", module.json_text)
+        why = f"the compiled module is of another version of {_SOURCE.name}: install again"
+        return Decoder("pure", json_text, cut, why)
+    return Decoder("compiled", module.json_text, module.cut)

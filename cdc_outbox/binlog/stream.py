@@ -13,7 +13,9 @@ from typing import Any
 
 import pymysql
 
+from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.binlog.gtid_wire import encode_gtid_set
+from cdc_outbox.binlog.packets import HEADER_SIZE, LARGEST_PACKET, packet_size
 from cdc_outbox.model import Position
 
 _COM_BINLOG_DUMP = 0x12
@@ -24,11 +26,8 @@ FIRST_OFFSET = 4
 
 _DUMP = Struct("<BIHI")
 _DUMP_GTID = Struct("<BHIIQI")
-_HEADER_SIZE = 4
-_ERROR = 0xFF
-_LARGEST_PACKET = 0xFFFFFF
+_ERROR = b"\xff"
 _READ_SIZE = 1 << 16
-_uint32 = Struct("<I").unpack_from
 
 _MARIADB_WITH_GTIDS = 4
 """MariaDB: send events as they are, GTID events included, and not as older replicas want them."""
@@ -56,6 +55,7 @@ class BinlogStream:
         """
         self._connection = connection
         self._server_id = server_id
+        self._cut = decoder().cut
         self._buffer = b""
         self._failure: Exception | None = None
         self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
@@ -87,10 +87,10 @@ class BinlogStream:
     def _send(self, command: bytes) -> None:
         sequence = 0
         while True:
-            piece, command = command[:_LARGEST_PACKET], command[_LARGEST_PACKET:]
+            piece, command = command[:LARGEST_PACKET], command[LARGEST_PACKET:]
             self._socket.sendall(len(piece).to_bytes(3, "little") + bytes([sequence]) + piece)
             sequence += 1
-            if len(piece) < _LARGEST_PACKET:
+            if len(piece) < LARGEST_PACKET:
                 return
 
     def read(self) -> list[bytes]:
@@ -105,29 +105,19 @@ class BinlogStream:
         if not received:
             raise EOFError("the server closed the connection")
         data = self._buffer + received
-        events: list[bytes] = []
-        at, end = 0, len(data)
-        while end - at > _HEADER_SIZE:
-            size = _uint32(data, at)[0] & _LARGEST_PACKET
-            body = at + _HEADER_SIZE
-            stop = body + size
-            if size > _READ_SIZE:
-                self._buffer = data[at:]
-                self._take(self._large_packet(), events)
-                return events
-            if stop > end:
-                break
-            if data[body]:
-                self._take(data[body:stop], events)
-            else:
-                events.append(data[body + 1 : stop])
-            at = stop
+        events, at = self._cut(data, _READ_SIZE)
         self._buffer = data[at:]
+        if len(self._buffer) > HEADER_SIZE:  # what follows is not whole, too large for one read, or no event
+            size = packet_size(self._buffer)
+            if size > _READ_SIZE:
+                self._take(self._large_packet(), events)
+            elif HEADER_SIZE + size <= len(self._buffer):
+                self._take(self._buffer[HEADER_SIZE : HEADER_SIZE + size], events)
         return events
 
     def _take(self, packet: bytes | bytearray, events: list[bytes]) -> None:
         """First byte 0: an event. Else the dump has ended, which is told after the events before it were given."""
-        if packet[0] == 0:
+        if packet[:1] == b"\0":
             events.append(bytes(memoryview(packet)[1:]))
             return
         self._failure = _failure(bytes(packet))
@@ -139,10 +129,10 @@ class BinlogStream:
         packet = bytearray()
         while True:
             header = bytearray()
-            self._exactly(_HEADER_SIZE, header)
+            self._exactly(HEADER_SIZE, header)
             size = int.from_bytes(header[:3], "little")
             self._exactly(size, packet)
-            if size < _LARGEST_PACKET:
+            if size < LARGEST_PACKET:
                 return packet
 
     def _exactly(self, size: int, to: bytearray) -> None:
@@ -173,7 +163,7 @@ class BinlogStream:
 
 
 def _failure(packet: bytes) -> Exception:
-    if packet[0] == _ERROR:
+    if packet[:1] == _ERROR:
         code = int.from_bytes(packet[1:3], "little")
         return DumpFailed(code, packet[3:].removeprefix(b"#")[5:].decode("utf-8", "replace"))
     return EOFError("the server ended the dump")

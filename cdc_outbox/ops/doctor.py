@@ -37,7 +37,7 @@ def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
 
 
 def _decoder() -> Finding:
-    kind, _, why = decoder()
+    kind, _, _, why = decoder()
     if kind == "compiled":
         return Finding("decoder", "ok", "the binlog's JSON is read by the compiled module")
     return Finding("decoder", "ok", f"the binlog's JSON is read in pure Python: {why}", "the same results for more CPU")
