@@ -18,6 +18,9 @@ from cdc_outbox.binlog.accelerator import decoder
 
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
+HOLDS = ("kafka", "mysql", "paused", "partition", "topic")
+"""Reasons of cdc_outbox_hold."""
+
 ALERT_KINDS = (
     "binlog_lost",
     "checkpoint_file",
@@ -104,7 +107,7 @@ class Metrics:
 
         self._hold = self._gauge("hold", "1 while the relay waits for this", "reason")
         self._alerts = self._counter("alerts_total", "Alerts, held back ones included", "kind")
-        for reason in ("kafka", "mysql"):
+        for reason in HOLDS:
             self.hold(reason, False)
         for kind in ALERT_KINDS:
             self._alerts.labels(name, kind)
@@ -119,6 +122,8 @@ class Metrics:
         self.oldest_commit = None
         for gauge in (self.in_flight, self.blocked_aggregates, self.parked_events, self.dead_events):
             gauge.set(0)
+        for reason in HOLDS:
+            self.hold(reason, False)
         # Absent, not 0: 0 would mean that the binlog may be purged now.
         self._retention.clear()
 

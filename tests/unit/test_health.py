@@ -149,6 +149,8 @@ def test_a_relay_that_follows_alarms_nobody() -> None:
     metrics.oldest_commit = 1
     metrics.keeps_binlogs(86_400)
     metrics.dead_events.set(7)
+    metrics.hold("paused", True)
+    metrics.hold("topic", True)
     assert metrics.lag() > 86_400
     assert 'cdc_outbox_binlog_retention_left_seconds{relay="x"} 0.0' in metrics.text().decode()
     metrics.follow()
@@ -156,6 +158,7 @@ def test_a_relay_that_follows_alarms_nobody() -> None:
     for name in ("leader", "lag_seconds", "dead_events"):
         assert f'cdc_outbox_{name}{{relay="x"}} 0.0' in text
     assert "cdc_outbox_binlog_retention_left_seconds{" not in text
+    assert not [line for line in text.splitlines() if line.startswith("cdc_outbox_hold{") and line.endswith(" 1.0")]
 
 
 def test_the_lag_grows_through_a_hold_and_what_is_kept_shrinks() -> None:
