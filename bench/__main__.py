@@ -85,7 +85,7 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     if options.parts != [DECODE]:
         _say("Warming up: servers that have just started are slow")
         for side in (SIDES[DEFAULT_SIDE], SIDES[POLLING]):
-            drain_backlog(servers, side, Backlog(_WARMING), lambda text: None)
+            drain_backlog(servers, side, Backlog(min(_WARMING, options.extent.drained)), lambda text: None)
     for name in (name for name in PARTS if name in options.parts):
         _say(f"\n{name}: {datetime.now(UTC):%H:%M:%S} UTC")
         measured[name] = PARTS[name](servers, options.extent, _say)

@@ -14,7 +14,7 @@ from cdc_outbox.testing.services.child import STOP_DEADLINE, Child
 
 T = TypeVar("T")
 
-READY_DEADLINE = 60.0
+READY_DEADLINE = 180.0
 """Seconds from the start to the line that says it is ready."""
 _GLANCE = 0.005
 """Seconds between two looks at the log: how late `ready` may be noticed."""
