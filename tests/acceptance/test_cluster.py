@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # its way of exporting
+from confluent_kafka.admin import AdminClient
 
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint

@@ -10,10 +10,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # its way of exporting
+from confluent_kafka.admin import AdminClient
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.errors import Hold, RecordRefused
@@ -113,7 +114,7 @@ def native_threads() -> int:
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0  # noqa: PTH112, PTH208
 
 
-def new_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+def new_topic(bootstrap: str, partitions: int = 1, **configs: Any) -> str:
     return create_topic(bootstrap, f"t-{uuid.uuid4().hex[:12]}", partitions, **configs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
@@ -94,6 +94,7 @@ def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
                 seen.append(
                     Seen(
                         topic,
@@ -101,7 +102,7 @@ def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
                         offset,
                         message.key(),
                         message.value(),
-                        dict(message.headers() or []),
+                        cast("dict[str, bytes]", dict(message.headers() or [])),
                         message.timestamp()[1],
                     )
                 )

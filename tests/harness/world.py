@@ -123,7 +123,7 @@ class World:
         return str(event_id)
 
     def statuses(self, table: str = "outbox_event") -> dict[str, int]:
-        return dict(self.execute(f"SELECT event_id, status FROM {table}"))  # type: ignore[arg-type]
+        return dict(self.execute(f"SELECT event_id, status FROM {table}"))
 
     def row(self, event_id: str, table: str = "outbox_event") -> dict[str, Any]:
         with self.sql() as cursor:

@@ -27,10 +27,10 @@ def test_every_character_of_every_set(outbox: Database) -> None:
     tables = {name: TableName(outbox.name, f"in_{name}") for name in sets}
     start = outbox.position()
     for name, width in sets.items():
-        table = TABLE.format(name=f"in_{name}").replace("CHARSET=utf8mb4", f"CHARSET={name}")
+        made = TABLE.format(name=f"in_{name}").replace("CHARSET=utf8mb4", f"CHARSET={name}")
         for column in strings.split(", "):
-            table = table.replace(column, column.replace("VARCHAR", "CHAR") if "aggregate" in column else column)
-        outbox.execute(table.replace("payload JSON", "payload MEDIUMTEXT"))
+            made = made.replace(column, column.replace("VARCHAR", "CHAR") if "aggregate" in column else column)
+        outbox.execute(made.replace("payload JSON", "payload MEDIUMTEXT"))
         insert = f"INSERT INTO in_{name} (event_id, aggregate_type, aggregate_id, event_type, payload)"
         values = [f"(CONCAT('e', {i}), 'ab', %s, 'x', %s)" for i in range(len(PIECES))]
         outbox.execute(f"{insert} VALUES {', '.join(values)}", [part for piece in PIECES for part in ("x漢é ", piece)])

@@ -56,7 +56,7 @@ def test_positions_between_compressed_transactions(outbox: Database) -> None:
     for index, end in enumerate(ends[:2]):
         assert end is not None
         with Tail(outbox, type(start)(*end)) as again:
-            again.wait(lambda again=again: "c" in again.event_ids)  # type: ignore[misc]
+            again.wait(lambda again=again: "c" in again.event_ids)
         assert again.event_ids == ["b", "c"][index:]
 
 

@@ -56,7 +56,7 @@ def test_encrypted_binlogs(server: Server[MySQLEndpoint]) -> None:
     outbox.insert("e")
     for start, expected in ((by_file, "abcde"), (by_gtid, "abcde"), (between, "cde")):
         with Tail(outbox, start) as tail:
-            tail.wait(lambda tail=tail: "e" in tail.event_ids)  # type: ignore[misc]
+            tail.wait(lambda tail=tail: "e" in tail.event_ids)
             tail.wait_for_position(outbox.gtid_position() if start is by_gtid else outbox.position())
         assert tail.event_ids == list(expected)
     outbox.close()

@@ -68,7 +68,7 @@ from tests.integration.test_binlog_transactions import (  # noqa: F401
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Server[MySQLEndpoint]]:
-    options = {"local_infile": "ON", "max_allowed_packet": 256 << 20}
+    options: dict[str, str | int] = {"local_infile": "ON", "max_allowed_packet": 256 << 20}
     server = providers.make_mariadb(options, lambda text: print(text, file=sys.stderr))
     yield server
     server.remove()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from cdc_outbox.config import Settings
-from cdc_outbox.mysql import preflight
 from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.preflight import examine_mysql
 from cdc_outbox.ops import doctor
@@ -103,7 +102,7 @@ def test_a_clock_that_is_wrong(
     chosen = settings(mysql_server, database)
     initialise(chosen)
     real = time.time
-    monkeypatch.setattr(preflight.time, "time", lambda: real() + ahead)
+    monkeypatch.setattr(time, "time", lambda: real() + ahead)
     findings = examine_mysql(chosen)
     assert wrong(findings) == {"clock": "warning"}
     assert said in next(one.found for one in findings if one.check == "clock")

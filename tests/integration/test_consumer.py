@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import mysql.connector
 import pymysql
@@ -26,7 +26,7 @@ from cdc_outbox.testing.services.server import Server
 from tests.harness.shop import ConsumerProcess, Shop, in_threads, make_shop, shop_on
 from tests.harness.world import wait_until
 
-MODES = ("transactional", "record_first")
+MODES: tuple[Literal["transactional", "record_first"], ...] = ("transactional", "record_first")
 both_modes = pytest.mark.parametrize("mode", MODES)
 
 

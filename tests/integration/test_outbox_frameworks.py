@@ -179,12 +179,12 @@ def alias(shop: OutboxDatabase, backend: str) -> Iterator[str]:
         for name in ("default", "shop")
     }
     before = django.db.connections
-    django.db.connections = django.db.utils.ConnectionHandler(databases)  # type: ignore[assignment]
-    transaction.connections = django.db.connections  # type: ignore[attr-defined]
+    django.db.connections = django.db.utils.ConnectionHandler(databases)
+    transaction.connections = django.db.connections
     yield "shop"
     django.db.connections.close_all()
     django.db.connections = before
-    transaction.connections = before  # type: ignore[attr-defined]
+    transaction.connections = before
 
 
 @pytest.mark.parametrize("backend", [MYSQLCLIENT_BACKEND, "mysql.connector.django"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_outbox.config import Settings, load_settings
+from cdc_outbox.model import State
 from cdc_outbox.mysql import event_rows
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.ops import status
@@ -86,7 +87,7 @@ def test_counts_need_the_index_alone(
     asked: list[str] = []
     ask = session.row
     monkeypatch.setattr(session, "row", lambda sql, args=(): asked.append(sql) or ask(sql, args))
-    for state in event_rows.State:
+    for state in State:
         event_rows.count(session, settings.table_names[0], state, 100)
         event_rows.count(session, settings.table_names[0], state, None)
     for sql in asked:
@@ -104,6 +105,7 @@ def test_the_leader_itself_is_asked_where_it_can_be(world: World) -> None:
     assert ask_leader(settings) is None
     world.start(config, environ={"CDC_OUTBOX_PURE": "1"})
     live = wait_until(lambda: ask_leader(settings), "the leader's own figures")
+    assert live is not None
     assert (live.in_flight, live.blocked_aggregates, live.holds) == (0, 0, [])
     wait_until(lambda: status.read_status(settings, full=False)["state"] == "leader", "its word in the checkpoint")
     found = status.read_status(settings, full=False)

@@ -195,7 +195,7 @@ def test_the_transaction_counts_not_the_autocommit_flag(status: int, inside: boo
         with pytest.raises(NotInTransaction, match=r"connection\.begin\(\)"):
             Outbox().add(connection, **ORDER)
     else:
-        connection.execute = lambda *ran: (connection.ran.append(ran), connection.begin())  # type: ignore[method-assign]
+        connection.execute = lambda *ran: (connection.ran.append(ran), connection.begin())  # type: ignore[method-assign, assignment]
         Outbox().add(connection, **ORDER)
     assert bool(connection.ran) == inside
 

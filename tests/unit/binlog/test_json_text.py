@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -240,7 +241,7 @@ def test_what_no_type_is(binary: bytes) -> None:
 # -- time -------------------------------------------------------------------------------------------------------------
 
 SIZES = (6250, 50_000)
-MANY = {
+MANY: dict[str, Callable[[int], Any]] = {
     "keys": lambda size: {f"key {i}": i for i in range(size)},
     "elements": lambda size: [i * 1000 for i in range(size)],
     "objects": lambda size: [{"a": [i], "b": f"text {i}"} for i in range(size // 4)],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from cdc_outbox.config import KafkaSettings, SecuritySettings
 from cdc_outbox.errors import Hold, Refused
-from cdc_outbox.kafka import oauth
 from cdc_outbox.kafka.oauth import TokenRefused, TokenSource, TokenUnavailable, first_token
 
 
@@ -76,7 +76,7 @@ def settings(url: str, **security: object) -> KafkaSettings:
 
 def test_a_token_is_kept_and_replaced_before_it_expires(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
-    monkeypatch.setattr(oauth.time, "time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
     source = endpoint.source()
     endpoint.give(access_token="one", expires_in=100)
     assert source.token() == ("one", 1_000_100.0)
