@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bench.contender import READY_DEADLINE
 from bench.drain import Say
 from bench.figures import Idle
 from bench.servers import Servers
 from bench.sides import Side
 
-SETTLE = 3.0
+SETTLE = 5.0
 """Seconds after the start until a side is called idle."""
 
 
@@ -22,8 +21,7 @@ def measure_idle(servers: Servers, side: Side, seconds: float, say: Say) -> Idle
         contender = side.contender(place)
         try:
             contender.start()
-            if side.kind == "relay":
-                contender.wait_until(place.checkpoint, "a position", seconds=READY_DEADLINE, pause=0.1)
+            side.relay_one(place, contender)
             time.sleep(SETTLE)
             position, binlog = place.checkpoint(), servers.binlog_size()
             before, cpu, begin = _counters(cursor), contender.cpu, time.monotonic()

@@ -24,6 +24,7 @@ def measure_inserts(servers: Servers, side: Side | None, seconds: float, say: Sa
         relay = side.contender(place)
         try:
             relay.start()
+            side.relay_one(place, relay)
             return _insert(place, side, seconds)
         finally:
             relay.stop()

@@ -79,7 +79,8 @@ _LATENCY = """\
 ## From COMMIT to the consumer
 
 Single-row transactions at a fixed rate from 8 connections, however long the answers take. Measured from the return of
-COMMIT until a consumer in another process has the record; the first {warm_up:g} s are left out. No event was lost.
+COMMIT until a consumer in another process has the record; every side has sent an event before, and the first
+{warm_up:g} s are left out. No event was lost.
 *Deadlocks* are INSERTs of the service that MySQL rolled back (error 1213); the service tried them again.
 """
 
