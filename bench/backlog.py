@@ -35,12 +35,7 @@ class Backlog:
 def payload(number: int, size: int | None = None) -> str:
     """An order as a service would write it: nested, some of it not ASCII. size: bytes, reached by more lines."""
     lines = 3 if size is None else max(3, (size - 400) // 60)
-    text = _order(number, lines, 110)
-    return text if size is None else _order(number, lines, 110 + size - len(text.encode()))
-
-
-def _order(number: int, lines: int, pad: int) -> str:
-    return json.dumps(
+    text = json.dumps(
         {
             "order_id": number,
             "customer": {
@@ -53,10 +48,12 @@ def _order(number: int, lines: int, pad: int) -> str:
             "currency": "EUR",
             "total": 99.25,
             "note": None,
-            "pad": "x" * pad,
+            "pad": "x" * 110,
         },
         ensure_ascii=False,
     )
+    missing = 0 if size is None else size - len(text.encode())
+    return f"{text[:-2]}{'x' * missing}{text[-2:]}"  # into the pad
 
 
 def event_id(number: int) -> str:

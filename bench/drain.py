@@ -30,9 +30,10 @@ def drain_backlog(servers: Servers, side: Side, backlog: Backlog, say: Say) -> D
         last = fill(place, backlog)
         say(f"{side.name}: draining")
         contender = side.contender(place)
+        binlog = servers.binlog_size()
         try:
             contender.start()
-            drain = _watch(place, side, contender, backlog, last)
+            drain = _watch(place, side, contender, backlog, last=last, binlog=binlog)
         finally:
             contender.stop()
         side.check(contender)
@@ -51,7 +52,8 @@ def _described(backlog: Backlog) -> str:
     return " ".join(parts)
 
 
-def _watch(place: Site, side: Side, contender: Contender, backlog: Backlog, last: int) -> Drain:
+def _watch(place: Site, side: Side, contender: Contender, backlog: Backlog, *, last: int, binlog: int) -> Drain:
+    """last: the last row's id; binlog: its size before the side was started."""
     servers, events = place.servers, backlog.events
     limit = GRACE + events * (1 + backlog.noise) / SLOWEST
     with servers.connect(place.database) as session, session.cursor() as cursor:
@@ -67,7 +69,6 @@ def _watch(place: Site, side: Side, contender: Contender, backlog: Backlog, last
             contender.wait_until(lambda: sent_but(count), what, seconds=limit, pause=_GLANCE)
 
         begin, relay, mysqld = time.monotonic(), contender.cpu, servers.mysqld_cpu()
-        binlog = servers.binlog_size()
         wait(events // 2)
         half = time.monotonic()
         while True:
