@@ -43,6 +43,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 EXIT_BELOW_FLOOR = 1
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
+NO_FIGURES = (BenchFailed, Unavailable, pymysql.MySQLError, KafkaException)
 
 _WARMING = 10_000
 _DECODED, _DECODED_QUICKLY = 20_000, 3000
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with interrupted_by_signals():
             return run()
-    except (BenchFailed, Unavailable, pymysql.MySQLError, KafkaException) as error:
+    except NO_FIGURES as error:
         _say(f"\nNo figures: {error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -82,15 +83,21 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     if DECODE in options.parts:
         wrong += _decode(servers, options, machine, command)
     measured: dict[str, list[Any]] = {}
+    failed: list[str] = []
     if options.parts != [DECODE]:
         _say("Warming up: servers that have just started are slow")
         for side in (SIDES[DEFAULT_SIDE], SIDES[POLLING]):
             drain_backlog(servers, side, Backlog(min(_WARMING, options.extent.drained)), lambda text: None)
     for name in (name for name in PARTS if name in options.parts):
         _say(f"\n{name}: {datetime.now(UTC):%H:%M:%S} UTC")
-        measured[name] = PARTS[name](servers, options.extent, _say)
-        if options.quick:
-            _try_again(servers, options.extent, name, measured)
+        try:
+            measured[name] = PARTS[name](servers, options.extent, _say)
+            if options.quick:
+                _try_again(servers, options.extent, name, measured)
+        except NO_FIGURES as error:  # the other parts are worth having
+            failed.append(f"{name}: {error}")
+            _say(f"\nNo figures of {failed[-1]}")
+            continue
         print(tables(Results(**{name: measured[name]}), []), end="\n\n", flush=True)
         if options.write:  # each part at once: what comes after it may fail
             part = Part(datetime.now(UTC).date(), command, tuple(machine), measured[name])
@@ -103,6 +110,8 @@ def _bench(options: argparse.Namespace, command: str) -> int:
         print(tables(Results(), goals(found)), flush=True)
     for line in wrong:
         _say(f"\nToo slow: {line}")
+    if failed:
+        raise BenchFailed("\n".join(failed))
     return EXIT_BELOW_FLOOR if wrong else 0
 
 

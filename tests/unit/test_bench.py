@@ -15,6 +15,7 @@ from bench import debezium, record
 from bench.__main__ import main
 from bench.backlog import Backlog, _statements, _together, payload
 from bench.decode import Decode, ratio
+from bench.failure import BenchFailed
 from bench.figures import (
     NOBODY,
     Drain,
@@ -34,6 +35,7 @@ from bench.idle import statements_between
 from bench.latency import WARM_UP, compare
 from bench.machine import cpu_model
 from bench.page import page, plots
+from bench.parts import PARTS
 from bench.processes import cpu_seconds, listener, listening_sockets, peak_of, peak_rss
 from bench.profile import decode_table, profile_page
 from bench.record import Part
@@ -53,6 +55,7 @@ from bench.tables import (
     transaction_table,
     writers_table,
 )
+from cdc_outbox.binlog.accelerator import decoder
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -86,6 +89,14 @@ def inserts(side: str, count: int, *, deadlocks: int = 0, timeouts: int = 0) -> 
 
 def idle(cpu: float = 0.3) -> Idle:
     return Idle("confluent", 30.0, cpu, 60, {"select": 60}, 0, checkpoint_moved=False)
+
+
+class StubServers:
+    """Nothing is measured on it."""
+
+    @classmethod
+    def from_environment(cls) -> StubServers:
+        return cls()
 
 
 def rate(one: Drain) -> float:
@@ -452,6 +463,63 @@ def test_without_servers_there_are_no_figures(
     monkeypatch.delenv("CDC_OUTBOX_TEST_KAFKA", raising=False)
     assert main(["idle"]) == 2
     assert "scripts/bench sees to it" in capsys.readouterr().err
+
+
+def test_a_part_that_fails_does_not_take_the_others_with_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And what was measured is written down at once; the exit code says that something is missing."""
+
+    def fails(*_: object) -> list[Idle]:
+        raise BenchFailed("it died")
+
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr("bench.__main__.DOCS", tmp_path / "docs")
+    monkeypatch.setattr("bench.__main__.Servers", StubServers)
+    monkeypatch.setattr("bench.__main__.describe", lambda _: [("CPU", "a model")])
+    monkeypatch.setattr("bench.__main__.decoder", lambda: decoder()._replace(kind="compiled"))
+    monkeypatch.setattr("bench.__main__.drain_backlog", lambda *_: None)
+    monkeypatch.setitem(PARTS, "idle", fails)
+    monkeypatch.setitem(PARTS, "writers", lambda *_: ALL.writers)
+    assert main(["idle", "writers", "--write"]) == 2
+    told = capsys.readouterr()
+    assert "No figures of idle: it died" in told.err
+    assert "nobody relays" in told.out
+    assert list(record.load(tmp_path / "docs" / "benchmarks.json")) == ["writers"]
+    assert "What a service's inserts lose" in (tmp_path / "docs" / "benchmarks.md").read_text()
+    monkeypatch.setitem(PARTS, "idle", lambda *_: ALL.idle)
+    assert main(["idle", "--write"]) == 0
+    assert list(record.load(tmp_path / "docs" / "benchmarks.json")) == ["idle", "writers"]
+    assert main(["page"]) == 0
+
+
+def test_figures_without_the_accelerator_are_not_written_down(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.__main__.Servers", StubServers)
+    monkeypatch.setattr("bench.__main__.decoder", lambda: decoder()._replace(kind="pure", why="there is no compiler"))
+    assert main(["idle", "--write"]) == 2
+    assert "there is no compiler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cost", "code"), [(10.0, 0), (40.0, 1)])
+def test_quick_says_what_is_too_slow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cost: float, code: int
+) -> None:
+    """After three rounds: what disturbs a machine may pass."""
+    rounds: list[int] = []
+
+    def noise(*_: object) -> list[Drain]:
+        rounds.append(1)
+        return [drain("confluent", 10, cpu=30), drain("confluent", 10, cpu=30 + 9 * cost, noise=9)]
+
+    monkeypatch.setattr("bench.__main__.Servers", StubServers)
+    monkeypatch.setattr("bench.__main__.describe", lambda _: [("CPU", "a model")])
+    monkeypatch.setattr("bench.__main__.drain_backlog", lambda *_: None)
+    monkeypatch.setitem(PARTS, "noise", noise)
+    assert main(["noise", "--quick"]) == code
+    assert len(rounds) == (3 if code else 1)
+    assert ("Too slow: skipping" in capsys.readouterr().err) == bool(code)
 
 
 # -- decode -------------------------------------------------------------------------------------------------------
