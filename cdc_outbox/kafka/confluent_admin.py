@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type:
 from cdc_outbox.errors import Hold
 from cdc_outbox.kafka.oauth import first_token
 from cdc_outbox.kafka.options import (
+    GONE_MS,
     IDLE_MS,
     SILENCE_MS,
     check_options,
@@ -195,6 +196,7 @@ def producer_options(settings: KafkaSettings, batch_bytes: int) -> dict[str, Any
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
         "message.timeout.ms": 0,
+        "topic.metadata.propagation.max.ms": GONE_MS,
         "request.timeout.ms": SILENCE_MS,  # of a broker that waits for its replicas: it answers then that it still does
         "linger.ms": settings.linger * 1000,
         "batch.size": batch_bytes,

@@ -20,7 +20,7 @@ from cdc_outbox.kafka.kafka_python_net import (
     error_text,
     survive_refused_batches,
 )
-from cdc_outbox.kafka.options import without_secrets
+from cdc_outbox.kafka.options import GONE_MS, without_secrets
 from cdc_outbox.kafka.outcomes import outcome
 from cdc_outbox.kafka.publisher import LEADERS_TIMEOUT, Delivery, OnDeliveries, Record
 from cdc_outbox.kafka.topics import TopicDirectory
@@ -28,9 +28,6 @@ from cdc_outbox.kafka.trouble import Trouble
 
 if TYPE_CHECKING:
     from cdc_outbox.config import KafkaSettings
-
-_GONE = 5.0
-"""Seconds without metadata of a topic that has records waiting."""
 
 
 class KafkaPythonPublisher:
@@ -144,7 +141,7 @@ class KafkaPythonPublisher:
         gone = {one.topic for one in list(waiting) if waiting[one] and cluster.partitions_for_topic(one.topic) is None}
         self._gone = {topic: self._gone.get(topic, now) for topic in gone}
         for topic, since in self._gone.items():
-            if now - since > _GONE:
+            if now - since > GONE_MS / 1000:
                 self._give_up(f"Kafka: topic {topic} has been deleted while records were on their way to it")
 
     def _library_complains(self, text: str, *, sender_failed: bool) -> None:

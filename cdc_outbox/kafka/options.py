@@ -15,6 +15,9 @@ SILENCE_MS = 10_000
 """How long a broker may owe an answer until its connection counts as lost. The libraries would wait for 30 and 60 s; a
 frozen broker's partitions are given to others after 9 s."""
 
+GONE_MS = 5_000
+"""How long the brokers may not know a topic that they knew until it counts as deleted."""
+
 IDLE_MS = 180_000
 """After this a connection without traffic is closed: later a firewall on the way may have forgotten it (after 4 minutes
 the strictest), and nobody would tell."""

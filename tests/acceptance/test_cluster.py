@@ -14,10 +14,10 @@ from tests.harness import recovery
 from tests.harness.kafka import create_topic, set_topic_config
 from tests.harness.load import Load, no_retry_spent
 from tests.harness.process import RelayProcess
+from tests.harness.recovery import Note
 from tests.harness.world import World, wait_until
 
 CLIENTS = pytest.mark.parametrize("client", [pytest.param("kafka-python", marks=pytest.mark.long), "confluent"])
-Note = Callable[[str, object], None]
 
 OPTIONS: dict[str, str | int] = {
     "default.replication.factor": 3,

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from cdc_outbox.config import KafkaSettings
 from cdc_outbox.kafka.publisher import make_publisher
-from cdc_outbox.testing.services import providers
-from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint, free_port
+from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from tests.harness import recovery
+from tests.harness.kafka_by_proxy import KafkaByProxy, kafka_by_proxy
 from tests.harness.load import Load
 from tests.harness.process import RelayProcess
 from tests.harness.proxy import Proxy
+from tests.harness.recovery import Note
 from tests.harness.world import World
 
 CLIENTS = pytest.mark.parametrize("client", [pytest.param("kafka-python", marks=pytest.mark.long), "confluent"])
 SOON = {"socket.timeout.ms": 4000}
 """As options of confluent: how long a broker may be silent, for those who cannot wait for the default."""
-
-Note = Callable[[str, object], None]
 
 
 @pytest.fixture
@@ -32,35 +30,16 @@ def to_mysql(mysql_server: MySQLEndpoint) -> Iterator[Proxy]:
         yield proxy
 
 
-@dataclass(frozen=True)
-class KafkaBehindProxy:
-    """endpoint: the test's own way, past the proxy."""
-
-    endpoint: KafkaEndpoint
-    proxy: Proxy
-
-
 @pytest.fixture(scope="module")
-def broker_behind_proxy() -> Iterator[KafkaBehindProxy]:
-    """A broker that tells those who come by the proxy to come back by it."""
-    port = free_port()
-    with Proxy("127.0.0.1", port) as proxy:
-        server = providers.make_kafka(
-            {
-                "listeners": f"OUTER://127.0.0.1:{port}",
-                "listener.security.protocol.map": "OUTER:PLAINTEXT",
-                "advertised.listeners": f"OUTER://{proxy.host}:{proxy.port}",
-            },
-            print,
-        )
-        yield KafkaBehindProxy(server.endpoint, proxy)
-        server.remove()
+def broker() -> Iterator[KafkaByProxy]:
+    with kafka_by_proxy() as made:
+        yield made
 
 
 @pytest.fixture
-def to_kafka(broker_behind_proxy: KafkaBehindProxy) -> Iterator[KafkaBehindProxy]:
-    yield broker_behind_proxy
-    broker_behind_proxy.proxy.mend()
+def to_kafka(broker: KafkaByProxy) -> Iterator[KafkaByProxy]:
+    yield broker
+    broker.proxy.mend()
 
 
 def by(proxy: Proxy) -> dict[str, Any]:
@@ -144,7 +123,7 @@ def test_mysql_cut_again_and_again(world: World, to_mysql: Proxy, record_propert
 )
 def test_kafka_half_open(
     make_world: Callable[..., World],
-    to_kafka: KafkaBehindProxy,
+    to_kafka: KafkaByProxy,
     record_property: Note,
     client: str,
     options: dict[str, Any],
@@ -162,7 +141,7 @@ def test_kafka_half_open(
 
 @CLIENTS
 def test_kafka_cut(
-    make_world: Callable[..., World], to_kafka: KafkaBehindProxy, record_property: Note, client: str
+    make_world: Callable[..., World], to_kafka: KafkaByProxy, record_property: Note, client: str
 ) -> None:
     world, relay = by_proxy(make_world, to_kafka, client=client)
     load = Load(world)
@@ -179,7 +158,7 @@ def test_kafka_cut(
 @pytest.mark.long
 @pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 def test_a_slow_network_is_no_outage(
-    make_world: Callable[..., World], to_mysql: Proxy, to_kafka: KafkaBehindProxy, client: str
+    make_world: Callable[..., World], to_mysql: Proxy, to_kafka: KafkaByProxy, client: str
 ) -> None:
     """Every answer comes late, as from across an ocean."""
     to_mysql.delay(0.05)
@@ -193,18 +172,18 @@ def test_a_slow_network_is_no_outage(
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent"])
-def test_a_broker_that_is_far_away_is_found(to_kafka: KafkaBehindProxy, client: str) -> None:
+def test_a_broker_that_is_far_away_is_found(to_kafka: KafkaByProxy, client: str) -> None:
     to_kafka.proxy.delay(0.3)
-    given = {"client": client, "bootstrap_servers": f"{to_kafka.proxy.host}:{to_kafka.proxy.port}"}
+    given = {"client": client, "bootstrap_servers": to_kafka.bootstrap}
     publisher = make_publisher(KafkaSettings.model_validate(given), lambda _: None)
     assert publisher.trouble() is None
     assert publisher.close(10)
 
 
 def by_proxy(
-    make_world: Callable[..., World], to_kafka: KafkaBehindProxy, *, client: str, **sections: Any
+    make_world: Callable[..., World], to_kafka: KafkaByProxy, *, client: str, **sections: Any
 ) -> tuple[World, RelayProcess]:
     """A world whose relay reaches Kafka by the proxy."""
     world = make_world(kafka=to_kafka.endpoint)
-    kafka = {"client": client, "bootstrap_servers": f"{to_kafka.proxy.host}:{to_kafka.proxy.port}"}
+    kafka = {"client": client, "bootstrap_servers": to_kafka.bootstrap}
     return world, world.start(**{**sections, "kafka": {**kafka, **sections.get("kafka", {})}})

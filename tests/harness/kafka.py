@@ -6,15 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its way of exporting
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 PATIENCE = 60.0
 """Seconds that a broker may take to answer."""
@@ -31,7 +35,8 @@ class Seen:
     value: bytes | None
     headers: dict[str, bytes]
     timestamp: int
-    appended: int | None = None
+    appended: int | None
+    """When the broker took it, ms since the epoch: known of topics with message.timestamp.type=LogAppendTime."""
 
     @property
     def event_id(self) -> str:
@@ -95,6 +100,7 @@ def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
                     raise KafkaException(message.error())
                 partition, offset = message.partition(), message.offset()
                 assert partition is not None and offset is not None
+                kind, timestamp = message.timestamp()
                 seen.append(
                     Seen(
                         topic,
@@ -103,7 +109,8 @@ def read_topic(bootstrap: str, topic: str, timeout: float = 60) -> list[Seen]:
                         message.key(),
                         message.value(),
                         cast("dict[str, bytes]", dict(message.headers() or [])),
-                        message.timestamp()[1],
+                        timestamp,
+                        timestamp if kind == TIMESTAMP_LOG_APPEND_TIME else None,
                     )
                 )
                 if offset + 1 >= ends[partition]:
@@ -134,6 +141,32 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, replication
             return topic
         assert time.monotonic() < deadline, f"topic {topic} does not appear"
         time.sleep(0.05)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def set_quota(bootstrap: str, client_id: str, name: str, value: float | None) -> None:
+    """A client's quota, as `producer_byte_rate`; None takes it away. Neither library has a call for it."""
+    operation = AlterClientQuotasRequest.EntryData.OpData(key=name, value=value or 0.0, remove=value is None)
+    entity = AlterClientQuotasRequest.EntryData.EntityData(entity_type="client-id", entity_name=client_id)
+    entry = AlterClientQuotasRequest.EntryData(entity=[entity], ops=[operation])
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        answer = admin._manager.run(admin._manager.send, AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    finally:
+        admin.close()
+    assert [one.error_code for one in answer.entries] == [0]
+
+
+def set_scram_password(bootstrap: str, user: str, password: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    wanted = UserScramCredentialUpsertion(user, mechanism, password.encode())
+    for done in admin.alter_user_scram_credentials([wanted]).values():
+        done.result(30)
 
 
 def consumer_of(client: str, bootstrap: str, group: str) -> Any:
