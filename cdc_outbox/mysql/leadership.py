@@ -113,8 +113,7 @@ class Leadership:
                 self.ping()
                 return True
             holder = lock_owner(session, self._settings)
-            if holder is not None and not told:
-                self._end_own_old_session(holder)
+            if holder is not None and not told and not self._end_own_old_session(holder):
                 on_standby(holder)
                 told = True
         return False
@@ -138,18 +137,21 @@ class Leadership:
                     )
         return True
 
-    def _end_own_old_session(self, holder: int) -> None:
+    def _end_own_old_session(self, holder: int) -> bool:
         """After a cut our last session may hold the lock until the server's timeout: end it, if it is still the one.
 
-        A server that restarted since gives the same connection ids to others.
+        False where the lock is another's, or our session was told to end before and could not.
         """
         last = self._last
         if last is None or last.thread_id != holder:
-            return
+            return False
+        self._last = None
         uptime = self.session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
-        if uptime is not None and int(uptime[1]) > boottime() - last.opened:
-            with contextlib.suppress(MySQLError):
-                self.session.execute(f"KILL {last.thread_id}")
+        if uptime is None or int(uptime[1]) <= boottime() - last.opened:
+            return False  # a server that restarted since gives the same connection ids to others
+        with contextlib.suppress(MySQLError):
+            self.session.execute(f"KILL {last.thread_id}")
+        return True
 
     def ping(self) -> None:
         """Confirm lock, server and read-write state, and renew the lease."""

@@ -326,7 +326,12 @@ class Supervisor:
         held = self._leadership.acquire(self._stopping, self._on_standby)
         if held:
             kill_point("lock-taken")
-            self._flowing(but="kafka")
+            if self._holds:
+                # A server with a full disk, or under a backup's lock, answers whatever does not write.
+                report_before_leading(
+                    self._leadership.session, self._settings.name, "recovering", self._last_error or ""
+                )
+                self._flowing(but="kafka")
         return held
 
     def _on_standby(self, holder: int) -> None:

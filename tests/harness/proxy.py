@@ -87,6 +87,12 @@ class Proxy:
         self._target = (host, port)
         self.cut()
 
+    @property
+    def ports(self) -> list[int]:
+        """Of the connections that there are, as the server sees them."""
+        with self._lock:
+            return [link.port for link in self._links]
+
     # -- connections ------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> None:
