@@ -67,6 +67,12 @@ class Writer:
         return dict(self.commits)
 
     @property
+    def committed(self) -> set[str]:
+        """The event ids so far; another transaction may have been committed that is not noted yet."""
+        with self._lock:
+            return {event_id for events in self.commits.values() for event_id in events}
+
+    @property
     def count(self) -> int:
         return self._count
 
