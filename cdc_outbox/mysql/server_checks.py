@@ -23,6 +23,7 @@ VARIABLES = (
     "binlog_row_image",
     "binlog_row_metadata",
     "binlog_checksum",
+    "binlog_order_commits",
     "binlog_transaction_compression",
     "log_bin_compress",
     "binlog_expire_logs_seconds",
@@ -190,6 +191,7 @@ def binlog(variables: Variables, server_id: int | None) -> Iterator[Finding]:
     yield _row_image(variables)
     yield _row_metadata(variables)
     yield _checksum(variables)
+    yield _order_of_commits(variables)
     yield _compression(variables)
     yield _retention(variables)
     yield _server_id(variables, server_id)
@@ -255,6 +257,19 @@ def _checksum(variables: Variables) -> Finding:
         f"binlog_checksum = {value}",
         "a damaged event is not noticed and may be published",
         "SET PERSIST binlog_checksum = 'CRC32';",
+    )
+
+
+def _order_of_commits(variables: Variables) -> Finding:
+    if not variables.has("binlog_order_commits") or variables.on("binlog_order_commits"):
+        return Finding("binlog-order-commits", "ok", "transactions become visible in the binlog's order")
+    return Finding(
+        "binlog-order-commits",
+        "warning",
+        "binlog_order_commits = OFF",
+        "a transaction may become visible before one that the binlog has earlier: where the table is swept (first"
+        " start, lost position) events of one aggregate may be published in the wrong order",
+        "SET PERSIST binlog_order_commits = ON;",
     )
 
 

@@ -74,6 +74,7 @@ def test_a_server_that_does_not_know_the_newer_variables_is_no_crash() -> None:
             "binlog_row_metadata = 'FULL'",
         ),
         ({"binlog_checksum": "NONE"}, "binlog-checksum", "warning", "binlog_checksum = 'CRC32'"),
+        ({"binlog_order_commits": "OFF"}, "binlog-order-commits", "warning", "binlog_order_commits = ON;"),
         ({"binlog_expire_logs_seconds": "86400"}, "binlog-retention", "warning", "= 604800"),
         ({"server_id": "0"}, "server-id", "error", "server_id = 1"),
         ({"gtid_mode": "ON_PERMISSIVE"}, "gtid-mode", "warning", "SET PERSIST gtid_mode = 'ON';"),
