@@ -1,23 +1,27 @@
-"""`scripts/bench operate`: how long `status` and `events` take on a large table, and what `archive` does to writers."""
+"""`scripts/bench operate`: `status` and `events` on a large table, `archive` beside writers, and restarts."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
 from bench.backlog import INSERT, values
+from bench.failure import BenchFailed
+from bench.figures import percentile
 from bench.machine import describe
+from bench.operate_page import LOOKS, OPEN, ROUNDS, Looked, Pace, Round, archive_table, looks_table, page, restart_table
+from bench.restart import measure_restarts
 from bench.servers import Servers
 from bench.tables import grid
 from cdc_outbox.config import Settings, load_settings
@@ -28,47 +32,51 @@ from cdc_outbox.ops import events
 from cdc_outbox.ops.status import read_status
 
 NAME = "operate"
-ASKED_SECONDS = 0.5
-"""In which a look at the table must be answered."""
-ASKED_RATE = 20_000.0
-"""Rows a second that `archive` is to move."""
-ASKED_WRITERS = 0.9
-"""Part of their speed that writers are to keep meanwhile."""
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-operate.md"
 
-_ROUNDS = 5
 _CHUNK = 250_000
-_OPEN = 2000
-"""Rows of each state besides sent."""
 _STATES = {
     "pending": "0, 0, NULL",
     "parked": "0, 0, NOW()",
     "failed": "3, 1, NOW() + INTERVAL 1 HOUR",
     "dead": "3, 3, NULL",
 }
-
-
-@dataclass(frozen=True)
-class Archived:
-    """rate: rows a second. writers: commits a second of one writer that never waits, without and beside it."""
-
-    rate: float
-    alone: float
-    beside: float
+_WAYS = {"to the archive": (), "`--delete`": ("--delete",), "to the archive, `--pause 0s`": ("--pause", "0s")}
+"""Title -> options of `archive`."""
+_ALONE = 0.5
+"""Seconds of the writer alone for each with the archive beside it."""
+_PURGED, _PURGE_DEADLINE = 50, 15.0
+"""Transactions whose deleted rows InnoDB has not yet taken out, and how long they are waited for."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Raises BenchFailed, pymysql.MySQLError."""
+    """Raises BenchFailed, pymysql.MySQLError, KafkaException."""
     parser = argparse.ArgumentParser(prog=f"scripts/bench {NAME}", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="sent rows (default: 10000000)")
-    parser.add_argument("--seconds", type=float, default=20, metavar="N", help="of archiving (default: 20)")
+    parser.add_argument("--seconds", type=float, default=10, metavar="N", help="of archiving, a round (default: 10)")
+    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name} as well")
     options = parser.parse_args(arguments)
     servers = Servers.from_environment()
-    print(grid(["", ""], describe(servers)), end="\n\n", flush=True)
+    machine = describe(servers)
+    print(grid(["", ""], machine), end="\n\n", flush=True)
     with _place(servers) as (settings, file):
         _fill(servers, settings, options.rows)
         looks = measure_looks(settings)
-        print(looks_table(options.rows, looks), flush=True)
-        print("\n" + archive_table(measure_archive(servers, settings, file, options.seconds)), flush=True)
+        print(looks_table(options.rows, looks), end="\n\n", flush=True)
+        rounds = {}
+        for way, words in _WAYS.items():
+            _say(f"archive {way}")
+            rounds[way] = measure_archive(servers, settings, file, words, options.seconds)
+        print(archive_table(rounds), end="\n\n", flush=True)
+    restarts = measure_restarts(servers, _say)
+    print(restart_table(restarts), flush=True)
+    if options.write:
+        command, made = shlex.join(["scripts/bench", NAME, *arguments]), datetime.now(UTC).date()
+        given = [("date", made.isoformat()), ("command", f"`{command}`"), *machine]
+        PAGE.write_text(
+            page(options.rows, looks, rounds, restarts, machine=given, seconds=options.seconds, states=len(_STATES))
+        )
+        _say(f"\nWritten to {PAGE.relative_to(PAGE.parents[1])}")
     return 0
 
 
@@ -104,13 +112,18 @@ def _place(servers: Servers) -> Iterator[tuple[Settings, Path]]:
 
 
 def _fill(servers: Servers, settings: Settings, rows: int) -> None:
-    with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
-        cursor.execute(f"SET SESSION cte_max_recursion_depth = {_CHUNK}")
+    """Not through the binlog: no relay is to read these, and it would take twice as long."""
+    with (
+        servers.filled_quickly(),
+        servers.connect(settings.mysql.database) as session,
+        session.cursor() as cursor,
+    ):
+        cursor.execute(f"SET SESSION sql_log_bin = 0, cte_max_recursion_depth = {_CHUNK}")
         for done in range(0, rows, _CHUNK):
             _say(f"{done:,} of {rows:,} rows")
             cursor.execute(_rows(min(_CHUNK, rows - done), "2, 0, NULL"))
         for state in _STATES.values():
-            cursor.execute(_rows(_OPEN, state))
+            cursor.execute(_rows(OPEN, state))
         cursor.execute("ANALYZE TABLE outbox_event")
 
 
@@ -124,8 +137,7 @@ def _rows(count: int, state: str) -> str:
     )
 
 
-def measure_looks(settings: Settings) -> list[tuple[str, float, float]]:
-    """(what, first time, best time) in seconds, a connection of its own included."""
+def measure_looks(settings: Settings) -> list[Looked]:
     tables = settings.table_names
 
     def find(*states: State, **chosen: str) -> Callable[[], object]:
@@ -143,72 +155,96 @@ def measure_looks(settings: Settings) -> list[tuple[str, float, float]]:
     found = []
     for what, look in looks:
         times = []
-        for _ in range(_ROUNDS):
+        for _ in range(LOOKS):
             begin = time.perf_counter()
             look()
             times.append(time.perf_counter() - begin)
-        found.append((what, times[0], min(times)))
+        found.append(Looked(what, times[0], min(times)))
     return found
 
 
-def measure_archive(servers: Servers, settings: Settings, file: Path, seconds: float) -> Archived:
-    """Archive for so long, beside a writer that commits one event after the other, and compare it with itself."""
-    alone = _written(servers, settings, seconds / 2)
-    words = [sys.executable, "-m", "cdc_outbox", "--config", str(file), "archive", "--older-than", "1d"]
-    with subprocess.Popen(words) as archiving:
+def measure_archive(
+    servers: Servers, settings: Settings, file: Path, words: Sequence[str], seconds: float
+) -> list[Round]:
+    """Archive again and again for so long, beside a writer, and compare the writer with itself just before and after.
+
+    Raises BenchFailed where the rows run out.
+    """
+    rounds = []
+    alone = _write(servers, settings, seconds * _ALONE)
+    for _ in range(ROUNDS):
+        beside, rate, cpu = _beside(servers, settings, file, words, seconds)
+        _wait_for_purge(servers)
+        used = servers.mysqld_cpu()
+        after = _write(servers, settings, seconds * _ALONE)
+        own = None if used is None else ((servers.mysqld_cpu() or 0.0) - used) / max(after.commits, 1)
+        left = None if cpu is None or own is None else max(0.0, cpu - own * beside.commits) / (rate * seconds) * 1e6
+        rounds.append(Round(rate, left, _mean(alone, after), beside))
+        alone = after
+    return rounds
+
+
+def _mean(one: Pace, other: Pace) -> Pace:
+    return Pace(
+        (one.rate + other.rate) / 2, (one.p50 + other.p50) / 2, (one.p99 + other.p99) / 2, one.commits + other.commits
+    )
+
+
+def _beside(
+    servers: Servers, settings: Settings, file: Path, words: Sequence[str], seconds: float
+) -> tuple[Pace, float, float | None]:
+    """The writer's pace, rows archived a second, and CPU seconds of mysqld."""
+    command = [sys.executable, "-m", "cdc_outbox", "--config", str(file), "archive", "--older-than", "1d", *words]
+    started = _deleted(servers)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as archiving:
         try:
-            _wait_for_the_first(servers, settings)
-            before, begin = _archived(servers, settings), time.monotonic()
-            beside = _written(servers, settings, seconds)
-            rate = (_archived(servers, settings) - before) / (time.monotonic() - begin)
+            while _deleted(servers) < started + 5000:
+                if archiving.poll() is not None:
+                    raise BenchFailed(f"archive has ended at once, exit code {archiving.returncode}")
+                time.sleep(0.05)
+            used, before, begun = servers.mysqld_cpu(), _deleted(servers), time.monotonic()
+            pace = _write(servers, settings, seconds)
+            rate = (_deleted(servers) - before) / (time.monotonic() - begun)
+            cpu = None if used is None else (servers.mysqld_cpu() or 0.0) - used
+            if archiving.poll() is not None:
+                raise BenchFailed("archive came to its end while it was measured: give more --rows, or less --seconds")
         finally:
             archiving.terminate()
-    alone = (alone + _written(servers, settings, seconds / 2)) / 2
-    return Archived(rate, alone, beside)
+    return pace, rate, cpu
 
 
-def _wait_for_the_first(servers: Servers, settings: Settings) -> None:
-    while not _archived(servers, settings):
-        time.sleep(0.05)
+def _deleted(servers: Servers) -> int:
+    """Rows deleted since the server was started: nobody but `archive` deletes any."""
+    return _number(
+        servers,
+        "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Innodb_rows_deleted'",
+    )
 
 
-def _archived(servers: Servers, settings: Settings) -> int:
-    """Rows in the archive, by the ids that came in order: counting them would be work for the server."""
-    with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
-        cursor.execute("SELECT COALESCE(MAX(id), 0) FROM outbox_event_archive")
+def _wait_for_purge(servers: Servers) -> None:
+    deadline = time.monotonic() + _PURGE_DEADLINE
+    asked = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+    while _number(servers, asked) > _PURGED and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _number(servers: Servers, query: str) -> int:
+    with servers.connect() as session, session.cursor() as cursor:
+        cursor.execute(query)
         row = cursor.fetchone()
     return int(row[0]) if row else 0
 
 
-def _written(servers: Servers, settings: Settings, seconds: float) -> float:
-    """Commits a second."""
-    over, count = threading.Event(), 0
-    timer = threading.Timer(seconds, over.set)
+def _write(servers: Servers, settings: Settings, seconds: float) -> Pace:
+    took: list[float] = []
     with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
-        timer.start()
-        while not over.is_set():
+        begun = now = time.perf_counter()
+        while now < begun + seconds:
             cursor.execute(INSERT + values(uuid.uuid4().int % 10**9, session.escape))
-            count += 1
-    return count / seconds
-
-
-def looks_table(rows: int, looks: Sequence[tuple[str, float, float]]) -> str:
-    cells = [[f"`{what}`", f"{first:.3f}", f"{best:.3f}", _met(best <= ASKED_SECONDS)] for what, first, best in looks]
-    return grid([f"{rows:,} sent rows", "first, s", f"best of {_ROUNDS}, s", f"≤ {ASKED_SECONDS} s"], cells)
-
-
-def archive_table(one: Archived) -> str:
-    kept = one.beside / one.alone
-    cells = [
-        ["rows/s", f"{one.rate:,.0f}", _met(one.rate >= ASKED_RATE)],
-        ["a writer's commits/s without it", f"{one.alone:,.0f}", ""],
-        ["a writer's commits/s beside it", f"{one.beside:,.0f} ({kept:.2f} of it)", _met(kept >= ASKED_WRITERS)],
-    ]
-    return grid(["`archive`", "", f"≥ {ASKED_RATE:,.0f} rows/s, ≥ {ASKED_WRITERS} of the writer"], cells)
-
-
-def _met(yes: bool) -> str:
-    return "yes" if yes else "no"
+            then, now = now, time.perf_counter()
+            took.append(now - then)
+    took.sort()
+    return Pace(len(took) / (now - begun), percentile(took, 0.5) * 1000, percentile(took, 0.99) * 1000, len(took))
 
 
 def _say(text: str) -> None:

@@ -64,10 +64,10 @@ class Site:
 
     # -- processes --------------------------------------------------------------------------------------------
 
-    def relay(self, environ: Mapping[str, str] | None = None) -> Contender:
+    def relay(self, environ: Mapping[str, str] | None = None, ready: str = " leader: ") -> Contender:
         """`cdc-outbox start`, not started."""
         command = [sys.executable, "-m", "cdc_outbox", "--config", str(self._config), "start"]
-        return Contender(command, self.log("relay"), ready=" leader: ", environ=environ)
+        return Contender(command, self.log("relay"), ready=ready, environ=environ)
 
     def polling_relay(self) -> Contender:
         """The relay that everybody writes first, not started."""

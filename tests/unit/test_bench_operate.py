@@ -5,19 +5,50 @@ from __future__ import annotations
 import pytest
 
 from bench.__main__ import main
-from bench.operate import Archived, archive_table, looks_table
+from bench.operate_page import Looked, Pace, Round, archive_table, looks_table, page
+from bench.restart import Restarted, longest
+
+
+def around(rate: float, kept: float) -> list[Round]:
+    return [Round(rate * part, 40.0, Pace(1000, 1.0, 3.0, 9), Pace(1000 * kept, 1.1, 4.0, 9)) for part in (0.9, 1, 1.2)]
 
 
 def test_what_was_asked_for_is_judged() -> None:
-    table = looks_table(10_000_000, [("status", 0.7, 0.4), ("events list", 0.9, 0.6)])
+    table = looks_table(10_000_000, [Looked("status", 0.7, 0.4), Looked("events list", 0.9, 0.6)])
     assert "10,000,000 sent rows" in table
     first, second = (line for line in table.splitlines() if "`" in line)
     assert ("0.400" in first, "yes" in first) == (True, True)
     assert ("0.600" in second, "no" in second) == (True, True)
-    archived = archive_table(Archived(rate=25_000.0, alone=1000.0, beside=850.0))
-    assert "25,000" in archived
-    assert "850 (0.85 of it)" in archived
-    assert (archived.count("yes"), archived.count(" no ")) == (1, 1)
+    archived = archive_table({"quick": around(25_000, 0.95), "rough": around(25_000, 0.7), "slow": around(15_000, 1.0)})
+    verdicts = [line.split("|")[-2].strip() for line in archived.splitlines()[2:]]
+    assert verdicts == ["yes", "no", "no"]
+    assert "25,000 (22,500–30,000)" in archived
+    assert "1.0 → 1.1" in archived
+
+
+def test_each_restart_has_the_longest_wait_of_its_own_time() -> None:
+    second = 10**9
+    took = {1 * second: 5.0, 10 * second: 800.0, 12 * second: 7.0, 20 * second: 300.0, 21 * second: 400.0}
+    assert longest(took, [10 * second, 20 * second]) == [800.0, 400.0]
+
+
+def test_the_page_has_every_part() -> None:
+    text = page(
+        10_000_000,
+        [Looked("status", 0.7, 0.4)],
+        {"to the archive": around(25_000, 0.95)},
+        [Restarted(True, [900.0, 1100.0, 1000.0], 6.0, 0)],
+        machine=[("CPU", "two")],
+        seconds=10,
+        states=4,
+    )
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# Benchmarks of the commands",
+        "## Looking at a large table",
+        "## Archiving beside a writer",
+        "## Restarting the relay",
+    ]
+    assert "1,000 (900–1,100)" in text
 
 
 def test_its_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
