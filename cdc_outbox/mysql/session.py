@@ -51,7 +51,8 @@ def connect(
         host=settings.host,
         port=settings.port,
         user=settings.user,
-        password=settings.password.get_secret_value(),
+        # PyMySQL would take text for Latin-1.
+        password=settings.password.get_secret_value().encode(),
         database=database,
         charset="utf8mb4",
         autocommit=True,

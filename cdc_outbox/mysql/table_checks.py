@@ -35,6 +35,8 @@ _MAY_BE_NULL = frozenset({"payload", "next_retry_at", "created_at", "updated_at"
 DUE_INDEX = "idx_status_next_retry"
 """Queries name this index: without it the sweep would read the whole table."""
 LAST_ERROR_LENGTH = 512
+_PARTITIONED_KEY = ("event_id", "id")
+"""Unique, of a table that is partitioned by id: the server wants the partitions' column in every unique key."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def outbox(table: TableName, layout: Layout, mapped: Sequence[str]) -> list[Find
     problems = [
         *storage,
         *_layout(layout),
+        *_event_id(layout),
         *_extra_columns(layout),
         *_mapped(layout, mapped),
         *_on_update(layout),
@@ -216,7 +219,7 @@ def _keys(layout: Layout) -> Iterator[_Flaw]:
             "no primary key on id (each status change would lock the whole table)",
             (*drop, "ADD PRIMARY KEY (id)"),
         )
-    if not any(index.unique and index.columns == ("event_id",) for index in layout.indexes):
+    if not any(index.unique and index.columns in {("event_id",), _PARTITIONED_KEY} for index in layout.indexes):
         drop = ("DROP INDEX uk_event_id",) if layout.index("uk_event_id") else ()
         yield _Flaw(
             "no unique key on event_id (the idempotency key)",
@@ -239,6 +242,19 @@ def _due_index_changes(layout: Layout, columns: tuple[str, ...], serving: Sequen
     if serving:
         return (*drop, f"RENAME INDEX `{serving[0].name}` TO {DUE_INDEX}")
     return (*drop, f"ADD INDEX {DUE_INDEX} ({', '.join(columns)})")
+
+
+def _event_id(layout: Layout) -> Iterator[Finding]:
+    named = [index for index in layout.indexes if index.unique and index.columns[:1] == ("event_id",)]
+    if named and all(index.columns == _PARTITIONED_KEY for index in named):
+        yield Finding(
+            "outbox-layout",
+            "warning",
+            f"{layout.name}: unique is (event_id, id), not event_id",
+            "a table partitioned by id can have no other key, and the server takes an event_id that is there already",
+            f"leave it where the producer never repeats an event_id; else, without partitions: ALTER TABLE"
+            f" {layout.name.quoted} DROP INDEX `{named[0].name}`, ADD UNIQUE KEY uk_event_id (event_id);",
+        )
 
 
 def _extra_columns(layout: Layout) -> Iterator[Finding]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import importlib
 import inspect
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,10 +22,9 @@ from cdc_outbox import Outbox
 from cdc_outbox.cli import app
 from cdc_outbox.config import load_settings
 from cdc_outbox.errors import Refused
+from tests.docs.blocks import PAGES, ROOT, TRANSLATED, Block, blocks
 from tests.mutants.mutants import MUTANTS
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 READMES = PAGES[:2]
 
@@ -74,16 +75,42 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(there), f"{page.name} links to {target}: {there.name} has no such heading"
 
 
-def test_the_two_readmes_say_the_same() -> None:
-    """Same commands, settings and SQL; same number of sections, list items and table rows."""
-    english, chinese = (page.read_text("utf-8") for page in READMES)
+def section_marks(page: Path) -> list[list[str]]:
+    """For each section: its blocks without their comments, its links, and how many steps, items and rows it has."""
+    prose = page.read_text("utf-8")
+    found = []
+    for section in re.split(r"^## ", prose, flags=re.M):
+        code = [re.sub(r"#.*", "", one) for one in re.findall(r"^ *```.*?^ *```", section, flags=re.M | re.S)]
+        marks = [str(len(re.findall(mark, section, flags=re.M))) for mark in (r"^- ", r"^\d\. ", r"^\| ", "<!--")]
+        found.append(code + marks)
+    return found
 
-    def blocks(text: str) -> list[str]:
-        return [re.sub(r"#.*", "", block) for block in re.findall(r"```.*?```", text, flags=re.S)]
 
-    assert blocks(english) == blocks(chinese)
-    for mark in (r"^## ", r"^- ", r"^\d\. ", r"^\| "):
-        assert len(re.findall(mark, english, flags=re.M)) == len(re.findall(mark, chinese, flags=re.M)), mark
+@pytest.mark.parametrize("translated", TRANSLATED)
+def test_a_translation_says_the_same(translated: str) -> None:
+    """Same commands, settings and SQL in each section; same number of sections, list items and table rows."""
+    assert section_marks(ROOT / translated) == section_marks(ROOT / TRANSLATED[translated])
+
+
+# -- blocks of code ---------------------------------------------------------------------------------------------------
+
+
+EVERY_BLOCK = [pytest.param(one, id=f"{one.page.name}-{one.line}") for page in PAGES for one in blocks(page)]
+
+
+@pytest.mark.parametrize("block", EVERY_BLOCK)
+def test_every_block_is_run_read_or_marked_and_parses(block: Block) -> None:
+    where = f"{block.page.name}:{block.line}"
+    assert block.status, f"{where}: nobody runs this {block.kind}, and it is not marked `not run here`"
+    if block.kind == "sh":
+        done = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{where}: {done.stderr}"
+    elif block.kind == "python":
+        ast.parse(block.text)
+    elif block.kind == "sql":
+        assert block.text.rstrip().endswith(";"), f"{where}: SQL without its semicolon"
+    elif block.kind == "ini":
+        configparser.ConfigParser(allow_no_value=True).read_string(block.text)
 
 
 # -- files, tests, mutants --------------------------------------------------------------------------------------------
@@ -144,7 +171,8 @@ def test_every_module_is_in_the_module_map() -> None:
 def command_lines(page: Path) -> Iterator[list[str]]:
     """The words behind `cdc-outbox` wherever a page shows a command."""
     for line in code(page.read_text("utf-8")):
-        for found in re.findall(r"(?:^|[|\s])cdc-outbox((?: [^|&;#─]*)?)(?=[|&;#─]|$)", line):
+        bare = re.sub(r"\d?>>? \S+", "", line)
+        for found in re.findall(r"(?:^|[|\s])cdc-outbox((?: [^|&;#─]*)?)(?=[|&;#─]|$)", bare):
             words = shlex.split(found.replace("…", ""))
             if words and re.fullmatch(r"(?:--?)?[a-z][a-z-]*", words[0]):
                 yield words

@@ -37,8 +37,8 @@ ROWS: list[tuple[str, str, str]] = [
 
 
 @contextmanager
-def debezium(world: World, prefix: str) -> Iterator[Child]:
-    """Debezium on the world's outbox table, its records going to {prefix}{aggregate_type}."""
+def debezium(world: World, prefix: str, table: str = "outbox_event") -> Iterator[Child]:
+    """Debezium on one of the world's tables, its records going to {prefix}{aggregate_type}."""
     folder = PrivateFolder("debezium")
     converter = "org.apache.kafka.connect.storage.StringConverter"
     worker = {
@@ -60,7 +60,7 @@ def debezium(world: World, prefix: str) -> Iterator[Child]:
         "database.server.id": 770_000 + world.port % 1000,
         "topic.prefix": f"{prefix}raw",
         "database.include.list": world.database,
-        "table.include.list": f"{world.database}.outbox_event",
+        "table.include.list": f"{world.database}.{table}",
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
         "schema.history.internal.file.filename": folder.path / "history",
         "include.schema.changes": "false",
