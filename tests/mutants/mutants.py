@@ -24,6 +24,9 @@ class Mutant:
 SIMULATED = "tests/property/test_relay.py::test_the_promises_hold_whatever_happens"
 """The real relay in a simulated world: whatever happens, in any order."""
 
+KEPT = "tests/property/test_relay.py::test_a_history_that_was_kept"
+"""The same, in histories that showed these breakages."""
+
 MUTANTS = [
     Mutant(
         "p1-position-passes-what-is-in-flight",
@@ -253,6 +256,33 @@ MUTANTS = [
         "self._transactions[0].unsettled or not (self.traffic or self.rotated):",
         "self._transactions[0].unsettled:",
         SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p1-rows-at-one-are-left-alone",
+        "P1",
+        "cdc_outbox/relay/incarnation.py",
+        "                    table.release_sending(session)\n",
+        "                    pass\n",
+        SIMULATED,
+        long=True,
+    ),
+    Mutant(
+        "p2-a-file-of-another-server-is-followed-at-once",
+        "P2",
+        "cdc_outbox/mysql/position_file.py",
+        "        return stored is not None and stored[1] != server_uuid\n",
+        "        return False\n",
+        KEPT,
+        long=True,
+    ),
+    Mutant(
+        "p7-gtids-that-are-owned-do-not-count",
+        "P7",
+        "cdc_outbox/mysql/checkpoint.py",
+        "return Position(gtid_set=owned.union(GtidSet.parse(row[1])))",
+        "return Position(gtid_set=GtidSet.parse(row[1]))",
+        KEPT,
         long=True,
     ),
 ]

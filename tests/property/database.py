@@ -21,7 +21,9 @@ from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import LOCK_WAIT, LOCK_WAIT_TIMEOUT
 from tests.property.scheduler import Process, Scheduler
 
-SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+FIRST_SERVER, SECOND_SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+"""The primary, and the replica that may take over from it."""
+
 TABLE = TableName("shop", "outbox_event")
 KIND = "order"
 PAYLOAD = b"{}"
@@ -57,7 +59,7 @@ class Checkpoint:
 
     epoch: int = 0
     owner: str = ""
-    server_uuid: str = SERVER
+    server_uuid: str = FIRST_SERVER
     binlog_file: str | None = None
     binlog_pos: int | None = None
     gtid_set: str | None = None
@@ -70,12 +72,23 @@ class Checkpoint:
 
 @dataclass
 class Entry:
-    """One commit in the binlog: what it inserted, or other tables' traffic in bytes."""
+    """One commit in the binlog: what it inserted, or other tables' traffic in bytes. A new file is none."""
 
     file: int
+    offset: int
+    gtid: GtidRange | None
     rows: Sequence[Row] = ()
     traffic: int = 0
     rotated: bool = False
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What a replica holds: everything that the primary held at one moment."""
+
+    rows: dict[int, Row]
+    checkpoint: Checkpoint | None
+    binlog: list[Entry]
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,8 @@ class Database:
         self.rows: dict[int, Row] = {}
         self.unseen: dict[int, list[Row]] = {}
         """In the binlog and not yet visible, by the number of their entry: the time between sync and commit."""
+        self.owned: set[int] = set()
+        """Entries that are visible and not yet in gtid_executed."""
         self.locked: set[int] = set()
         """Rows that an application's transaction has locked."""
         self.locks: dict[object, Session] = {}
@@ -103,6 +118,9 @@ class Database:
         self.binlog: list[Entry] = []
         self.purged = 0
         self.file = 1
+        self.uuid = FIRST_SERVER
+        self.replica: Replica | None = None
+        """What the replica will ever have of this server."""
         self.away = False
         self.read_only = False
         self.sessions: list[Session] = []
@@ -119,16 +137,25 @@ class Database:
 
     # -- applications and people -----------------------------------------------------------------------------
 
-    def insert(self, rows: Iterable[Row], *, shown: bool = True, visible: bool = True) -> None:
+    def insert(self, rows: Iterable[Row], *, shown: bool = True, visible: bool = True, owned: bool = False) -> None:
         """One commit. shown: the binlog has its rows; visible: a SELECT shows them at once, unless an earlier commit
-        is not visible yet: they become so in the order of the binlog (binlog_order_commits)."""
+        is not visible yet: they become so in the order of the binlog (binlog_order_commits). owned: gtid_executed
+        will hold it a little later."""
         inserted = [replace(row, updated_at=self.now) for row in rows]
         if shown:
-            self.binlog.append(Entry(self.file, inserted))
+            self.log(rows=inserted)
         if not shown or (visible and not self.unseen):
             self.rows.update({row.id: row for row in inserted})
+            if shown and owned:
+                self.owned.add(len(self.binlog))
         else:
             self.unseen[len(self.binlog)] = inserted
+
+    def log(self, *, rows: Sequence[Row] = (), traffic: int = 0) -> None:
+        """One more transaction in the binlog."""
+        number = sum(entry.gtid is not None and entry.gtid.source == self.uuid for entry in self.binlog) + 1
+        end = self.place(len(self.binlog))[1] + 10
+        self.binlog.append(Entry(self.file, end, GtidRange(self.uuid, number, number), rows, traffic))
 
     def become_visible(self) -> None:
         """The oldest commit that is not visible yet becomes so."""
@@ -137,7 +164,7 @@ class Database:
 
     def traffic(self, size: int) -> None:
         """A commit to other tables."""
-        self.binlog.append(Entry(self.file, traffic=size))
+        self.log(traffic=size)
 
     def free(self, id: int) -> bool:
         """Nobody has the row locked."""
@@ -173,21 +200,49 @@ class Database:
         """FLUSH BINARY LOGS and PURGE everything before."""
         self.file += 1
         self.purged = len(self.binlog)
-        self.binlog.append(Entry(self.file, rotated=True))
+        self.binlog.append(Entry(self.file, 4, None, rotated=True))
 
-    def offset(self, number: int) -> int:
-        """Of the end of the first `number` entries; offsets go on over files, which compares the same."""
-        return 4 + 10 * number
+    def replicate(self) -> None:
+        """The replica has what there is now, and will have no more."""
+        if not self.unseen:
+            self.replica = Replica(dict(self.rows), self.checkpoint, list(self.binlog))
+
+    def fail_over(self) -> Replica | None:
+        """The replica takes over: connections and named locks are gone, and with them what it never got. Its own binlog
+        has the same transactions, in one file."""
+        found, self.replica = self.replica, None
+        if found is None or self.uuid != FIRST_SERVER:
+            return None
+        self.end_sessions()
+        self.uuid, self.file, self.purged = SECOND_SERVER, 1, 0
+        self.rows, self.checkpoint, self.binlog = dict(found.rows), found.checkpoint, []
+        self.unseen, self.owned, self.locked = {}, set(), set()
+        self.started_at = self.scheduler.now
+        for entry in found.binlog:
+            if not entry.rotated:
+                self.binlog.append(replace(entry, file=1, offset=self.place(len(self.binlog))[1] + 10))
+        return found
 
     def place(self, number: int) -> tuple[str, int]:
-        file = self.binlog[number - 1].file if number else 1
-        return f"binlog.{file:06d}", self.offset(number)
+        """The end of the first `number` entries."""
+        file, offset = (self.binlog[number - 1].file, self.binlog[number - 1].offset) if number else (1, 4)
+        return f"binlog.{file:06d}", offset
+
+    def files(self) -> list[tuple[str, int]]:
+        """Those that were not purged, and their sizes."""
+        ends = {self.place(number)[0]: self.place(number)[1] for number in range(self.purged, len(self.binlog) + 1)}
+        return (
+            [(name, size) for name, size in sorted(ends.items()) if name >= self.place(self.purged + 1)[0]]
+            if (self.purged)
+            else sorted(ends.items())
+        )
 
     def gtid_ranges(self, number: int) -> list[GtidRange]:
-        return [] if self.binlog[number - 1].rotated else [GtidRange(SERVER, number, number)]
+        gtid = self.binlog[number - 1].gtid
+        return [] if gtid is None else [gtid]
 
     def executed(self) -> GtidSet:
-        numbers = [n for n in range(1, len(self.binlog) + 1) if n not in self.unseen]
+        numbers = [n for n in range(1, len(self.binlog) + 1) if n not in self.unseen and n not in self.owned]
         return GtidSet(one for number in numbers for one in self.gtid_ranges(number))
 
 
@@ -339,7 +394,7 @@ class Session:
             database.rows.update({change.after.id: change.after for change in changes})
             if self.checkpoint is not None:
                 database.checkpoint = replace(self.checkpoint, updated_at=database.scheduler.now)
-            database.binlog.append(Entry(database.file))
+            database.log()
         self.rollback()
 
     # -- the statements that are not about an outbox table ---------------------------------------------------
@@ -362,12 +417,17 @@ class Session:
 
     def _server_facts(self, sql: str) -> list[tuple[Any, ...]]:
         database = self.database
-        owned = ",".join(f"{SERVER}:{number}#9" for number in database.unseen)
+        owned = ",".join(
+            f"{one.source}:{one.first}#9"
+            for number in sorted({*database.unseen, *database.owned})
+            for one in database.gtid_ranges(number)
+        )
         purged = GtidSet(one for n in range(1, database.purged + 1) for one in database.gtid_ranges(n))
         facts: dict[str, object] = {
             "@@global.gtid_owned": owned,
             "@@global.gtid_executed": database.executed(),
             "@@global.gtid_purged": purged,
+            "@@server_uuid": database.uuid,
             "1": 1,
         }
         if sql.startswith("SELECT "):
@@ -381,9 +441,10 @@ class Session:
         asked = re.fullmatch(r"SHOW GLOBAL (?:VARIABLES|STATUS) LIKE '(\w+)'", sql)
         if asked is not None:
             return [(asked[1], variables[asked[1]])]
-        end = (f"binlog.{database.file:06d}", database.offset(len(database.binlog)))
-        assert sql in ("SHOW BINARY LOG STATUS", "SHOW BINARY LOGS"), f"the simulated server knows no {sql}"
-        return [end]
+        if sql == "SHOW BINARY LOGS":
+            return list(database.files())
+        assert sql == "SHOW BINARY LOG STATUS", f"the simulated server knows no {sql}"
+        return [database.place(len(database.binlog))]
 
     def _lock_try(self, name: str, seconds: float) -> tuple[list[tuple[Any, ...]], int]:
         named = self.database.named
@@ -395,11 +456,11 @@ class Session:
         return [(None if holder is None else holder.thread_id,)], 1
 
     def _leader_ping(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
-        return [(int(self.database.named.get(name) is self), SERVER, int(self.database.read_only))], 1
+        return [(int(self.database.named.get(name) is self), self.database.uuid, int(self.database.read_only))], 1
 
     def _checkpoint_create(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
         if self.database.checkpoint is None:
-            self.checkpoint = Checkpoint()
+            self.checkpoint = Checkpoint(server_uuid=self.database.uuid)
         return [], 1
 
     def _checkpoint_read(self, name: str) -> tuple[list[tuple[Any, ...]], int]:
@@ -412,13 +473,20 @@ class Session:
 
     def _pause(self, name: str, paused: int) -> tuple[list[tuple[Any, ...]], int]:
         self.lock([CHECKPOINT])
-        self.checkpoint = replace(self.database.checkpoint or Checkpoint(), paused=bool(paused))
+        before = self.database.checkpoint or Checkpoint(server_uuid=self.database.uuid)
+        self.checkpoint = replace(before, paused=bool(paused))
         return [], 1
 
     def _epoch_raise(self, owner: str, name: str) -> tuple[list[tuple[Any, ...]], int]:
+        uuid = self.database.uuid
         return self._update(
             lambda row: replace(
-                row, epoch=row.epoch + 1, owner=owner, state="reset" if row.state == "reset" else "recovering"
+                row,
+                epoch=row.epoch + 1,
+                owner=owner,
+                binlog_pos=None if row.server_uuid != uuid and row.gtid_set is None else row.binlog_pos,
+                server_uuid=uuid,
+                state="reset" if row.state == "reset" else "recovering",
             )
         )
 
@@ -426,7 +494,10 @@ class Session:
         self.fence = (epoch, owner)
         self.lock([CHECKPOINT])
         found = self.checkpoint or self.database.checkpoint
-        return ([(1,)] if found is not None and (found.epoch, found.owner) == self.fence else []), 1
+        return ([(1,)] if found is not None and self._fits(found, self.fence) else []), 1
+
+    def _fits(self, row: Checkpoint, fence: tuple[int, str]) -> bool:
+        return (row.epoch, row.owner) == fence and row.server_uuid == self.database.uuid
 
     def _fence_and_position(self, *args: Any) -> tuple[list[tuple[Any, ...]], int]:
         file, offset, gtids, _, epoch, owner = args
@@ -452,7 +523,7 @@ class Session:
         before = self.database.checkpoint or Checkpoint()
         self.lock([CHECKPOINT])
         self.checkpoint = Checkpoint(
-            before.epoch + 1, "", SERVER, file, offset, gtids, state, before.last_error, before.paused
+            before.epoch + 1, "", self.database.uuid, file, offset, gtids, state, before.last_error, before.paused
         )
         return [], 1
 
@@ -461,7 +532,7 @@ class Session:
     ) -> tuple[list[tuple[Any, ...]], int]:
         self.lock([CHECKPOINT])
         found = self.checkpoint or self.database.checkpoint
-        if found is None or (expected is not None and (found.epoch, found.owner) != expected):
+        if found is None or (expected is not None and not self._fits(found, expected)):
             return [], 0
         self.checkpoint = change(found)
         return [], 1

@@ -6,8 +6,9 @@ An act is a name and a seed, so that a history can be repeated, and shortened by
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cdc_outbox.mysql.checkpoint import reset, set_paused
 from tests.property.broker import PARTITIONS
@@ -63,23 +64,36 @@ TROUBLE = (
 )
 """What may happen. Each history has a few kinds of it, often: all at once would leave the relay no time to do wrong."""
 
+MORE_TROUBLE = ("mysql_fails_over", "mysql_fails_over", "commit_still_owned")
+"""Chosen apart from TROUBLE."""
+
 Act = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A history before it happens. seed: of the settings and of what is there before the first start."""
+    """A history before it happens. seed: of the settings and of what is there before the first start.
+
+    settings: of World, which the seed does not choose then.
+    """
 
     seed: int
     acts: Sequence[Act]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def made_of(seed: int, length: int) -> Plan:
         """The history of a seed: the same each time."""
         chance = random.Random(seed)
         kinds = chance.sample(TROUBLE, chance.randint(0, 6))
+        apart = random.Random(f"more of {seed}")
+        kinds += apart.sample(MORE_TROUBLE, apart.choice((0, 0, 0, 0, 1, 1, 2)))
         names = [chance.choice(kinds if kinds and chance.random() < 0.3 else WORK) for _ in range(length)]
         return Plan(seed, [(name, chance.randrange(2**32)) for name in names])
+
+
+def _one_in_eight(this: str, chance: random.Random, otherwise: str) -> str:
+    return this if chance.random() < 1 / 8 else otherwise
 
 
 class Broken(AssertionError):
@@ -91,16 +105,18 @@ class History:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        chance = random.Random(plan.seed)
-        self.world = World(
-            claim=chance.choice(("leader", "row")),
-            ordering=chance.choice(("aggregate", "aggregate", "strict")),
-            gtids=chance.random() < 0.5,
-            max_in_flight=chance.choice((2, 3, 8, 40)),
-            batch=chance.choice((1, 2, 5, 50)),
-            read_at_once=chance.choice((1, 3, 20)),
-            max_rate=chance.choice((None, None, None, 3.0, 50.0)),
-        )
+        chance, apart = random.Random(plan.seed), random.Random(f"settings of {plan.seed}")
+        chosen: dict[str, Any] = {
+            "claim": chance.choice(("leader", "row")),
+            "ordering": _one_in_eight("none", apart, chance.choice(("aggregate", "aggregate", "strict"))),
+            "position_in_file": apart.random() < 0.2,
+            "gtids": chance.random() < 0.5,
+            "max_in_flight": chance.choice((2, 3, 8, 40)),
+            "batch": chance.choice((1, 2, 5, 50)),
+            "read_at_once": chance.choice((1, 3, 20)),
+            "max_rate": chance.choice((None, None, None, 3.0, 50.0)),
+        }
+        self.world = World(**{**chosen, **plan.settings})
         self.refusing = chance.choice((0.0, 0.1, 0.5))
         """Share of events that are refused at first, or for good."""
         self.ids = 0
@@ -187,6 +203,14 @@ class History:
 
     def commit_not_shown(self, chance: random.Random) -> None:
         self._insert(self._rows(chance), shown=False)
+
+    def commit_still_owned(self, chance: random.Random) -> None:
+        """Visible before gtid_executed holds it; or it does now."""
+        if chance.random() < 0.5:
+            self.world.judge.committed(rows := self._rows(chance))
+            self.world.database.insert(rows, owned=True)
+        else:
+            self.world.database.owned.clear()
 
     def commit_delayed(self, chance: random.Random) -> None:
         due = self.world.database.now + chance.choice((0, 1, 4))
@@ -282,6 +306,14 @@ class History:
     def mysql_is_demoted(self, chance: random.Random) -> None:
         """Or promoted."""
         self.world.database.read_only = not self.world.database.read_only
+
+    def mysql_fails_over(self, chance: random.Random) -> None:
+        """To a replica that has everything, or stopped at some moment before; that moment comes first."""
+        database = self.world.database
+        if database.replica is None or chance.random() < 0.3:
+            database.replicate()
+        if chance.random() < 0.6 and database.fail_over() is not None:
+            self.world.judge.failed_over(database.rows)
 
     def a_connection_is_killed(self, chance: random.Random) -> None:
         if self.world.database.sessions:
@@ -387,6 +419,7 @@ class History:
         database.locked.clear()
         while database.unseen:
             database.become_visible()
+        database.owned.clear()
         for relay in self.world.relays:
             relay.frozen = False
             relay.commit_fault = None
@@ -434,7 +467,7 @@ def shortened(plan: Plan, tries: int = 300) -> Plan:
     while tries > 0:
         at = 0
         while at < len(plan.acts) and tries > 0:
-            shorter = Plan(plan.seed, [*plan.acts[:at], *plan.acts[at + size :]])
+            shorter = replace(plan, acts=[*plan.acts[:at], *plan.acts[at + size :]])
             tries -= 1
             if what_breaks(shorter) is not None:
                 plan = shorter

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.publisher import Record
+from cdc_outbox.model import Position
 from cdc_outbox.mysql.outbox_table import Row as Name
 from tests.property.broker import DEAD_LETTERS, MemoryPublisher, event_of
 from tests.property.database import Change, Database, Row, Session
@@ -35,6 +36,8 @@ class Fact:
     """It waited for its topic, and may have died of it."""
     skipped: bool = False
     published_elsewhere: bool = False
+    gone: bool = False
+    """Only a server that is not the primary any more had it."""
     handed_by: MemoryPublisher | None = None
     """The client that has it, or had it acknowledged, with no refusal since."""
 
@@ -42,7 +45,9 @@ class Fact:
 class Judge:
     """Collects what is broken. The test looks after every step: the relay must not be able to swallow it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ordered: bool = True) -> None:
+        self._ordered = ordered
+        self._failed_over = False
         self.broken: list[str] = []
         self.facts: dict[str, Fact] = {}
         self.alerts: set[str] = set()
@@ -62,11 +67,18 @@ class Judge:
     def committed(self, rows: Iterable[Row], *, unordered: bool = False) -> None:
         """An application committed these events."""
         for row in rows:
-            self.facts[row.event_id] = Fact(len(self.facts), row, unordered)
+            self.facts[row.event_id] = Fact(len(self.facts), row, unordered or not self._ordered)
 
     def checkpoint_lost(self) -> None:
         """Epochs begin again."""
         self._epoch = 0
+
+    def failed_over(self, rows: Mapping[int, Row]) -> None:
+        """rows: what the new primary has. Outcomes that it lacks are lost, and so are what it has of the epochs."""
+        self._epoch, self._failed_over = 0, True
+        for fact in self.facts.values():
+            fact.gone = fact.gone or fact.row.id not in rows
+            fact.handed_by = None
 
     # -- the broker ------------------------------------------------------------------------------------------
 
@@ -99,7 +111,7 @@ class Judge:
         if record.topic == DEAD_LETTERS:
             fact.letter = True
             return
-        if not fact.landed and not fact.unordered:
+        if not fact.landed and not fact.unordered and not fact.gone:
             for other_id, other in self.facts.items():
                 if self._must_precede(other, fact):
                     self.violated(f"P2: {event_of(record)} of {fact.row.aggregate_id} came before {other_id}")
@@ -113,7 +125,8 @@ class Judge:
         if other.number >= fact.number or other.row.id >= fact.row.id:
             return False
         row = self.database.rows.get(other.row.id)
-        return row is None or not row.dead
+        died = (row is not None and row.dead) or (self._failed_over and other.letter)
+        return not died and not other.gone
 
     # -- the database ----------------------------------------------------------------------------------------
 
@@ -130,12 +143,15 @@ class Judge:
             self._epoch, self.leader = now.epoch, session.process
         if not changes and not position:
             return
-        if now is None or session.fence != (now.epoch, now.owner):
+        if now is None or session.fence != (now.epoch, now.owner) or now.server_uuid != database.uuid:
             self.violated(f"P6: a relay wrote with the fence {session.fence} although the checkpoint row is {now}")
         for change in changes:
             self._changed(change)
-        if position:
-            self._position_moved(session, {change.after.id: change.after for change in changes})
+        if position and session.checkpoint is not None:
+            written = session.checkpoint
+            gtids = None if written.gtid_set is None else GtidSet.parse(written.gtid_set)
+            place = Position(written.binlog_file or "", written.binlog_pos or 0, gtids)
+            self.position_stands(place, {change.after.id: change.after for change in changes})
 
     def _changed(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -151,13 +167,16 @@ class Judge:
         if after.dead and not fact.letter:
             self.violated(f"P1: {after.event_id} is marked dead before its letter has landed")
 
-    def _position_moved(self, session: Session, changed: dict[int, Row]) -> None:
-        """Nothing that was shown before the position may still be pending: nobody would read it again."""
-        database, written = session.database, session.checkpoint
-        assert written is not None
-        gtids = None if written.gtid_set is None else GtidSet.parse(written.gtid_set)
+    def position_stands(self, position: Position, changed: Mapping[int, Row]) -> None:
+        """Nothing that was shown before the position may still be pending: nobody would read it again.
+
+        changed: rows as the transaction that writes the position leaves them.
+        """
+        database = self.database
+        assert database is not None
+        gtids = position.gtid_set
         for number, entry in enumerate(database.binlog, start=1):
-            if gtids is None and database.offset(number) > (written.binlog_pos or 0):
+            if gtids is None and not position.reached(Position(*database.place(number))):
                 break
             if not entry.rows or (gtids is not None and not GtidSet(database.gtid_ranges(number)).issubset(gtids)):
                 continue

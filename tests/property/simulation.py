@@ -18,7 +18,8 @@ from cdc_outbox.errors import BinlogLost, CdcOutboxError, Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.publisher import OnDeliveries
 from cdc_outbox.model import Event, Position, TableName, Transaction
-from cdc_outbox.mysql import leadership
+from cdc_outbox.mysql import checkpoint, leadership
+from cdc_outbox.mysql.position_file import PositionFile
 from cdc_outbox.relay import (
     budget,
     incarnation,
@@ -46,6 +47,11 @@ from tests.property.scheduler import (
     Task,
 )
 from tests.property.table import MemoryTable
+
+HOSTS = 2
+
+SENDING_TIMEOUT = {"row": 6.0, "leader": 5000.0}
+"""By claim mode: a leader's own rows at 1 are due at its start and must not need it."""
 
 CHUNK = 3
 """Rows from which on a transaction comes in two parts."""
@@ -79,6 +85,9 @@ class ProcessExited(BaseException):
 
 class Relay(Process):
     """One relay process."""
+
+    host = 0
+    """Where its position file lies."""
 
     commit_fault: str | None = None
     """What happens to its next commit: "lost", or "answer lost"."""
@@ -167,12 +176,14 @@ class _Reader:
 
     def run(self) -> None:
         database = self._world.database
-        gtids = self._start.gtid_set
-        number = 0 if gtids is not None else (self._start.offset - database.offset(0)) // 10
+        gtids, uuid = self._start.gtid_set, database.uuid
+        number = 0
+        if gtids is None:
+            number = sum(self._start.reached(Position(*database.place(n + 1))) for n in range(len(database.binlog)))
         while not self._stopped:
             self._world.scheduler.wait(lambda number=number: self._stopped or len(database.binlog) > number, 1.0)
-            if database.away:
-                raise Hold("MySQL is away", reason="mysql")
+            if database.away or database.uuid != uuid:
+                raise Hold("MySQL is away, or another server in its place", reason="mysql")
             read: list[Transaction] = []
             while len(database.binlog) > number and len(read) < self._world.read_at_once:
                 number += 1
@@ -208,6 +219,28 @@ class _Reader:
     def close_dump(self) -> None: ...
 
 
+class _File(PositionFile):
+    """A position file in memory."""
+
+    def __init__(self, world: World, host: int) -> None:
+        super().__init__("position.json", world.settings.name)
+        self._world = world
+        self._host = host
+
+    def _stored(self) -> tuple[Position, str] | None:
+        found = self._world.position_files.get(self._host)
+        return None if found is None else (found[0].copy(), found[1])
+
+    def write(self, position: Position, server_uuid: str) -> None:
+        by_a_relay = self._world.scheduler.current is not None  # a person may put it anywhere: all is swept then
+        self._world.scheduler.give_way()
+        if by_a_relay and server_uuid == self._world.database.uuid:
+            self._world.judge.position_stands(position, {})
+        self._world.position_files[self._host] = (position.copy(), server_uuid)
+
+    def check_folder(self) -> None: ...
+
+
 def _event(row: Row) -> Event:
     """What a row event shows: the row as it was inserted."""
     return Event(
@@ -238,9 +271,10 @@ class World:
         batch: int = 5,
         read_at_once: int = 3,
         max_rate: float | None = None,
+        position_in_file: bool = False,
     ) -> None:
         self.scheduler = Scheduler()
-        self.judge = Judge()
+        self.judge = Judge(ordered=ordering != "none")
         self.database = Database(self.scheduler, gtids=gtids)
         self.database.on_commit = self.judge.on_commit
         self.database.on_count = self.judge.on_count
@@ -248,12 +282,15 @@ class World:
         self.broker = Broker(self.judge)
         self.read_at_once = read_at_once
         self.relays: list[Relay] = []
+        self.position_files: dict[int, tuple[Position, str]] = {}
+        """By host: the position, and the server_uuid it was written with."""
         self.steps = 0
         self.settings = Settings.model_validate(
             {
                 "name": "simulated",
                 "mysql": {"user": "u", "password": "p", "database": TABLE.database},
-                "outbox": {"claim": claim, "ordering": ordering, "sending_timeout": 6.0},
+                "outbox": {"claim": claim, "ordering": ordering, "sending_timeout": SENDING_TIMEOUT[claim]},
+                "binlog": {"checkpoint_store": "file", "checkpoint_file": "position.json"} if position_in_file else {},
                 "kafka": {"bootstrap_servers": "nowhere:1", "dead_letter_topic": DEAD_LETTERS},
                 "retry": {"waits": [1.0, 3.0], "poll_interval": 0.2, "jitter": 0.0},
                 "leadership_timeout": 4.0,
@@ -284,6 +321,8 @@ class World:
             (leadership, "Lease", lambda: real_lease(time.monotonic)),
             (incarnation, "Session", self._session),
             (incarnation, "OutboxTable", MemoryTable),
+            (incarnation, "position_file", self._position_file),
+            (checkpoint, "position_file", self._position_file),
             (incarnation, "column_names", lambda session, name: []),
             (incarnation, "make_publisher", self._publisher),
             *((module, name, value) for (module, name), value in SHORTER.items()),
@@ -308,6 +347,12 @@ class World:
         assert task is not None and isinstance(task.process, Relay)
         return task.process
 
+    def _position_file(self, settings: Settings) -> PositionFile | None:
+        if settings.binlog.checkpoint_file is None:
+            return None
+        task = self.scheduler.current
+        return _File(self, task.process.host if task is not None and isinstance(task.process, Relay) else 0)
+
     def _session(self, settings: object, *, lifetime: float, read_timeout: float | None = None) -> Session:
         self.scheduler.give_way()
         return self.database.connect(self._current(), lifetime)
@@ -324,6 +369,7 @@ class World:
 
     def start(self) -> Relay:
         relay = Relay(self, f"relay {len(self.relays) + 1}")
+        relay.host = len(self.relays) % HOSTS
         self.relays.append(relay)
         return relay
 

@@ -17,6 +17,41 @@ SECONDS = float(os.environ.get("PROPERTY_SECONDS", "300"))
 """How long the long form goes on."""
 
 
+KEPT = {
+    "a-row-before-its-gtid": Plan(
+        5067,
+        [
+            ("commit_still_owned", 634124028),
+            ("commit_still_owned", 1282927603),
+            ("the_next_commit_fails", 4188520680),
+            ("all_run", 3024902892),
+            ("commit_still_owned", 738920853),
+            ("all_work", 68047236),
+            ("all_run", 2033274512),
+            ("threads_run", 1105454377),
+            ("mysql_restarts", 2321692456),
+            ("all_run", 4019267064),
+            ("threads_run", 1893917648),
+        ],
+        {"gtids": True},
+    ),
+    "a-replica-without-the-outcomes": Plan(
+        5230,
+        [
+            ("all_work", 547906426),
+            ("commit", 3786918850),
+            ("mysql_fails_over", 1473945581),
+            ("all_run", 1787716988),
+            ("mysql_fails_over", 2681578964),
+            ("all_work", 2295706614),
+            ("all_work", 1289941273),
+        ],
+        {"position_in_file": True, "gtids": True, "ordering": "aggregate", "max_in_flight": 40, "max_rate": None},
+    ),
+}
+"""Short histories under which a broken rule shows that it is broken, found by chance; mutants are tried with them."""
+
+
 def check(plan: Plan) -> int:
     """Steps taken. Raises Broken with the shortest history that breaks the same or another promise."""
     try:
@@ -33,6 +68,11 @@ def test_the_promises_hold_whatever_happens(part: int) -> None:
     """The short form: the same histories each time."""
     steps = sum(check(Plan.made_of(seed, 30)) for seed in range(part * 50, part * 50 + 50))
     assert steps > 10_000
+
+
+@pytest.mark.parametrize("plan", [pytest.param(plan, id=name) for name, plan in KEPT.items()])
+def test_a_history_that_was_kept(plan: Plan) -> None:
+    History(plan).run()
 
 
 @pytest.mark.long
