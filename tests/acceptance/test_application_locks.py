@@ -92,6 +92,15 @@ def _blocks(world: World, aggregate: str) -> bool:
     return world.row(probe)["next_retry_at"] is not None
 
 
+def test_another_workers_row_is_left_alone_at_a_start(world: World) -> None:
+    theirs, behind = world.insert("a1", status=1), world.insert("a1")
+    world.start(outbox={"claim": "row", "sending_timeout": "1h"})
+    world.wait_sent(world.insert("a2"))
+    wait_until(lambda: world.row(behind)["next_retry_at"], "what follows it is parked")
+    assert world.row(theirs)["status"] == 1
+    assert theirs not in {record.event_id for record in Judge(world).records()}
+
+
 def test_a_row_that_its_worker_forgot_is_retried(world: World) -> None:
     forgotten = world.insert("a1", status=1)
     relay = world.start(outbox={"claim": "row", "sending_timeout": "1s"})

@@ -82,6 +82,14 @@ def test_matched_rows_are_counted_not_changed_ones(world: World, session: Sessio
         assert table.mark_sending(session, rows) == 3
         assert table.mark_sending(session, rows) == 0
         assert table.mark_sent(session, rows) == 3
+        assert session.execute("UPDATE outbox_event SET status = 2") == 3, "they say so already"
+
+
+def test_a_session_ends_soon_and_writes_small_images(settings: Settings) -> None:
+    """A frozen leader's locks must not outlive its lead; each status change would carry the payload otherwise."""
+    session = Session(settings.mysql, lifetime=7)
+    assert session.row("SELECT @@session.wait_timeout, @@session.binlog_row_image") == (7, "MINIMAL")
+    session.close()
 
 
 def test_retry_fields_are_written_by_the_databases_clock(world: World, session: Session, table: OutboxTable) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,17 +14,18 @@ import pytest
 
 from cdc_outbox.testing.services.providers import KAFKA_VARIABLE, MYSQL_VARIABLE
 from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.rules import COVERED, RULES, UNTRIED
 
 if TYPE_CHECKING:
     from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("cdc_outbox", "tests", "schema", "config", "pyproject.toml")
+COPIED = ("cdc_outbox", "tests", "schema", "config", "scripts", "pyproject.toml")
 
 
 @pytest.mark.parametrize(
     "mutant",
-    [pytest.param(one, id=one.name, marks=[pytest.mark.long] if one.long else []) for one in MUTANTS],
+    [pytest.param(one, id=one.name, marks=[pytest.mark.long] if one.long else []) for one in [*MUTANTS, *RULES]],
 )
 def test_the_test_goes_red(
     mutant: Mutant, mysql_server: MySQLEndpoint, kafka_broker: KafkaEndpoint, tmp_path: Path
@@ -65,3 +67,10 @@ def test_every_promise_has_two_and_one_for_every_day() -> None:
         mutants = [one for one in MUTANTS if one.promise == promise]
         assert len(mutants) >= 2, promise
         assert any(not one.long for one in mutants), promise
+
+
+def test_every_rule_has_one_or_a_reason() -> None:
+    headings = re.findall(r"^\*\*(R\d+) ", (REPOSITORY / "docs/architecture.md").read_text("utf-8"), flags=re.M)
+    tried = [*COVERED, *UNTRIED, *(one.promise for one in RULES)]
+    assert sorted(tried) == sorted(headings)
+    assert set(COVERED.values()) <= {mutant.name for mutant in MUTANTS}

@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the faults of an earlier soak again")
     parser.add_argument("--rate", type=float, default=100.0, help="transactions a second")
     parser.add_argument("--every", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="pause between faults")
+    parser.add_argument("--keep-relays", action="store_true", help="end no relay: each lives, and may grow, throughout")
     parser.add_argument("--page", type=Path, default=None, help="where the report goes, docs/soak.md for example")
     wanted = parser.parse_args()
     seed = wanted.seed if wanted.seed is not None else int(time.time())
@@ -46,9 +47,16 @@ def main() -> int:
             )
             world.init()
             with closing(Soak(world, mysql, kafka, say)) as soak:
-                report = soak.run(seed=seed, seconds=wanted.minutes * 60, every=tuple(wanted.every), rate=wanted.rate)
+                report = soak.run(
+                    seed=seed,
+                    seconds=wanted.minutes * 60,
+                    every=tuple(wanted.every),
+                    rate=wanted.rate,
+                    keep_relays=wanted.keep_relays,
+                )
             world.close_session()
-        page = report.page(shlex.join(["python", "-m", "tests.soak", *sys.argv[1:]]))
+        title = "Soak with relays that live throughout" if wanted.keep_relays else "Soak"
+        page = report.page(shlex.join(["python", "-m", "tests.soak", *sys.argv[1:]]), title)
         print(page)
         if wanted.page is not None:
             wanted.page.write_text(page)

@@ -44,13 +44,17 @@ KINDS = (
 )
 
 
-def schedule(seed: int, seconds: float, every: tuple[float, float]) -> list[Fault]:
-    """every: shortest and longest pause between two faults, in seconds."""
+ENDS_A_RELAY = ("kill_a_relay", "stop_a_relay")
+
+
+def schedule(seed: int, seconds: float, every: tuple[float, float], *, keep_relays: bool = False) -> list[Fault]:
+    """every: shortest and longest pause between two faults, in seconds. keep_relays: none that ends a relay."""
     chance = random.Random(seed)
+    kinds = [kind for kind in KINDS if not keep_relays or kind not in ENDS_A_RELAY]
     faults: list[Fault] = []
     at = chance.uniform(*every)
     while at < seconds:
-        faults.append(Fault(at, chance.choice(KINDS), chance.uniform(0.5, 8.0)))
+        faults.append(Fault(at, chance.choice(kinds), chance.uniform(0.5, 8.0)))
         at += faults[-1].lasting + chance.uniform(*every)
     return faults
 

@@ -32,7 +32,10 @@ GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Report:
-    """What came of it. memory: MiB of the relay that led longest, sample by sample after its first minute."""
+    """What came of it. memory: MiB of the relay that led longest, sample by sample after its first minute.
+
+    led: seconds from the first sample of it to the last; it need not have led all the time.
+    """
 
     seed: int
     seconds: float
@@ -43,14 +46,15 @@ class Report:
     faults: Counter[str]
     relays: int
     memory: list[float]
+    led: float
     highest: float
     settled_after: float
 
-    def page(self, command: str) -> str:
+    def page(self, command: str, title: str = "Soak") -> str:
         faults = "\n".join(f"| {kind.replace('_', ' ')} | {count} |" for kind, count in sorted(self.faults.items()))
         third = max(1, len(self.memory) // 3)
         first, last = (median(part) if part else 0 for part in (self.memory[:third], self.memory[-third:]))
-        return f"""# Soak
+        return f"""# {title}
 
 The last run of the soak: a leader and a standby on a real MySQL and Kafka, a writer that never stops, and faults that a
 seed chooses. It ends with the judge, who reads Kafka and the table. This page is written by
@@ -66,7 +70,8 @@ seed chooses. It ends with the judge, who reads Kafka and the table. This page i
 | lost, out of order | none |
 | sent twice | {self.duplicates}, after {self.deaths} faults that excuse it |
 | relay processes | {self.relays} |
-| memory of the relay that led longest | {first:.0f} MiB in its first third, {last:.0f} MiB in its last |
+| the relay that was seen leading longest | over {self.led / 60:.0f} min |
+| its memory, from its second minute on | {first:.0f} MiB in the first third, {last:.0f} MiB in the last |
 | highest memory of any relay | {self.highest:.0f} MiB |
 | all settled after the last fault | within {self.settled_after:.0f} s |
 
@@ -96,9 +101,11 @@ class Soak:
         self._highest = 0.0
         self._relays: list[RelayProcess] = []
 
-    def run(self, *, seed: int, seconds: float, every: tuple[float, float], rate: float) -> Report:
+    def run(
+        self, *, seed: int, seconds: float, every: tuple[float, float], rate: float, keep_relays: bool = False
+    ) -> Report:
         """Raises AssertionError when a promise was broken or memory grew."""
-        plan = schedule(seed, seconds, every)
+        plan = schedule(seed, seconds, every, keep_relays=keep_relays)
         faults = Faults(self._world, self._mysql, self._kafka, self._start, seed)
         load = Load(self._world, rate=rate, seed=seed, max_bytes=MAX_RECORD).start()
         begun = time.monotonic()
@@ -175,6 +182,7 @@ class Soak:
             faults=Counter(fault.kind for fault in plan),
             relays=len(self._relays),
             memory=memory,
+            led=longest[-1][0] - longest[0][0] if longest else 0.0,
             highest=self._highest,
             settled_after=settled_after,
         )

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tests.harness.world import World
-from tests.soak.faults import KINDS, Faults, schedule
+from tests.soak.faults import ENDS_A_RELAY, KINDS, Faults, schedule
 from tests.soak.soak import Soak
 
 if TYPE_CHECKING:
@@ -26,4 +26,5 @@ def test_a_short_soak(make_world: Callable[..., World], make_mysql: MakeMySQL, m
 
 def test_a_seed_gives_the_same_faults_again() -> None:
     assert schedule(7, 600, (5, 30)) == schedule(7, 600, (5, 30)) != schedule(8, 600, (5, 30))
+    assert not {fault.kind for fault in schedule(7, 6000, (5, 30), keep_relays=True)} & set(ENDS_A_RELAY)
     assert all(hasattr(Faults, kind) for kind in KINDS)

@@ -416,7 +416,7 @@ def test_a_dump_without_room_for_long_is_closed_and_goes_on_later(
     closed = threading.Event()
     bench.pipeline.close_dump = closed.set
     bench.budget.add(bench.budget.max_events, 0)
-    reader = threading.Thread(target=bench.read, args=(event(1),))
+    reader = threading.Thread(target=bench.read, args=(event(1),), daemon=True)
     reader.start()
     assert closed.wait(10)
     assert bench.publisher.sent == []
