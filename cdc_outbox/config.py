@@ -89,6 +89,21 @@ class MySQLSettings(_Section):
     """TLS to MySQL."""
 
 
+class SourceSettings(_Section):
+    host: Text
+    """Host name or address of a replica of the primary; the name is looked up again for each connection."""
+    port: Annotated[int, Field(ge=1, le=65535), NUMBER] | None = None
+    """TCP port; null: `mysql.port`."""
+    user: Text | None = None
+    """The account that reads the binlog there; null: `mysql.user`."""
+    password: SecretStr | None = None
+    """Its password; null: `mysql.password`."""
+    server_id: Annotated[int, Field(ge=1, le=2**32 - 1), NUMBER] | None = None
+    """Replica id, unique among everything that reads that server's binlog; null: as `mysql.server_id` has it."""
+    tls: TlsSettings | None = None
+    """TLS to it; null: as to the primary."""
+
+
 class ColumnSettings(_Section):
     key: Text = "aggregate_id"
     """Column that becomes the record's key."""
@@ -241,8 +256,8 @@ class BinlogSettings(_Section):
     """The file of `checkpoint_store: file`, on a disk of this host that survives restarts."""
     start: Literal["now", "earliest"] = "now"
     """Where the very first start reads from; rows already pending are published either way."""
-    source: Annotated[None, later()] = None
-    """Not supported yet."""
+    source: SourceSettings | None = None
+    """A GTID replica to read the binlog from; statuses are written to the primary. null: the primary itself."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -306,6 +321,13 @@ class Settings(_Section):
     """Health and metrics; null: none."""
     log: LogSettings = LogSettings()
     """The relay's log, written to standard error."""
+
+    @property
+    def binlog_server(self) -> MySQLSettings:
+        """The server whose binlog is read: `binlog.source`, what it leaves out as in `mysql`."""
+        source = self.binlog.source
+        given = {} if source is None else {key: value for key, value in source if value is not None}
+        return self.mysql.model_copy(update=given)
 
     @property
     def table_names(self) -> list[TableName]:

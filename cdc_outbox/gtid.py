@@ -99,6 +99,24 @@ class GtidSet:
         result.update(other)
         return result
 
+    def difference(self, other: GtidSet) -> GtidSet:
+        """What is in this set and not in the other."""
+        result = GtidSet()
+        for source, spans in self._intervals.items():
+            theirs = other._intervals.get(source, [])
+            for first, last in spans:
+                left = first
+                at = bisect_left(theirs, first, key=_last_of)
+                while at < len(theirs) and theirs[at][0] <= last:
+                    begin, end = theirs[at]
+                    if begin > left:
+                        result.add(GtidRange(source, left, begin - 1))
+                    left = end + 1
+                    at += 1
+                if left <= last:
+                    result.add(GtidRange(source, left, last))
+        return result
+
     def issubset(self, other: GtidSet) -> bool:
         for source, spans in self._intervals.items():
             theirs = other._intervals.get(source, [])

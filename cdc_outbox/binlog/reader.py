@@ -34,7 +34,8 @@ _FILE_LIMIT = 1 << 32
 _CANNOT_READ_BINLOG = 1236
 _MARIADB_SAME_SERVER_ID = 4052
 _MISSING_GRANTS = {1044, 1142, 1227}
-_LOST_BINLOG = ("purged", "could not find first log file", "more gtids", "position > file size", "impossible position")
+_MORE_GTIDS = "more gtids"
+_LOST_BINLOG = ("purged", "could not find first log file", _MORE_GTIDS, "position > file size", "impossible position")
 _NOT_BY_GTID = "auto_position"
 """In what a server says that has transactions without GTIDs, or might get some: it is not asked by set any more."""
 
@@ -42,6 +43,7 @@ _SAME_SERVER_ID = "same server_uuid/server_id"
 
 Sink = Callable[[list[Transaction]], None]
 Connect = Callable[[], "pymysql.Connection[Any]"]
+Admit = Callable[["pymysql.Connection[Any]", Position], None]
 
 
 class BinlogReader:
@@ -62,6 +64,7 @@ class BinlogReader:
         chunk_bytes: int = 16 << 20,
         on_connect: Callable[[], None] | None = None,
         describe: Describe | None = None,
+        admit: Admit | None = None,
     ) -> None:
         """connect: opens a connection, raising pymysql's errors or our own.
 
@@ -72,6 +75,9 @@ class BinlogReader:
         chunk_events, chunk_bytes  larger transactions are handed over in parts
         on_connect called after each dump command that was accepted by the socket
         describe   column names of a table as they are now, for servers with binlog_row_metadata=MINIMAL
+        admit      for a replica in the place of the server that `start` belongs to, any that has its transactions:
+                   says, before each dump, whether this one can be read from the position: raises Hold while it cannot.
+                   It is waited for without end, see `trouble`
         """
         self._connect = connect
         self._sink = sink
@@ -93,13 +99,19 @@ class BinlogReader:
         self._position = start.copy()
         self._stop = threading.Event()
         self._stream: BinlogStream | None = None
-        self._outage = _Outage()
+        self._admit = admit
+        self._outage = _Outage(endless=admit is not None)
 
     @property
     def position(self) -> Position:
         """After the last transaction read completely. Usable from any thread."""
         with self._lock:
             return self._position.copy()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why a replica cannot be read for longer than an ordinary reconnect takes. Usable from any thread."""
+        return self._outage.trouble
 
     def request_stop(self) -> None:
         """From any thread: `run` returns soon, also when it waits for the server."""
@@ -144,13 +156,15 @@ class BinlogReader:
             try:
                 connection = self._connect()
                 undo.callback(_close, connection)
+                position = self.position
+                if self._admit is not None:
+                    self._admit(connection, position)
                 uuid = _server_uuid(connection)
             except (pymysql.MySQLError, OSError, Hold) as error:
                 raise _Lost(str(error)) from error
-            if uuid != self._server_uuid:
+            if self._admit is None and uuid != self._server_uuid:
                 what = f"MySQL {uuid} answers where {self._server_uuid} was: it is another server now"
                 raise Hold(what, reason="mysql")
-            position = self.position
             if position.gtid_set is None and position.offset >= _FILE_LIMIT:
                 raise BinlogUnreadable(
                     f"file and offset cannot name {position}: offsets end at 4 GiB",
@@ -206,7 +220,8 @@ class BinlogReader:
                 f"MySQL does not let us read the binlog: {said}",
                 hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>",
             )
-        if error.code not in {_CANNOT_READ_BINLOG, _MARIADB_SAME_SERVER_ID}:
+        told_by_admit = self._admit is not None and (_MORE_GTIDS in text or _NOT_BY_GTID in text)
+        if told_by_admit or error.code not in {_CANNOT_READ_BINLOG, _MARIADB_SAME_SERVER_ID}:
             return _Lost(said)
         if _SAME_SERVER_ID in text:
             return Refused(
@@ -230,20 +245,24 @@ class _Lost(Exception):
 class _Outage:
     """Time without a working dump: how long to wait, when to give up, and one line at each end of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, endless: bool) -> None:
+        self._endless = endless
         self._since: float | None = None
         self._next_wait = _FIRST_WAIT
+        self.trouble: str | None = None
 
     @property
     def lasts(self) -> bool:
         return self._since is not None
 
     def wait_after(self, reason: str) -> float:
-        """Seconds to wait after this failure. Raises Hold when it has lasted too long."""
+        """Seconds to wait after this failure. Raises Hold when it has lasted too long, unless it may last for ever."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
             logger.warning("%s", f"the binlog connection is lost, reconnecting: {reason}", extra=_LOST_EVENT)
+        elif now - self._since > _GIVE_UP_AFTER and self._endless:
+            self.trouble = reason
         elif now - self._since > _GIVE_UP_AFTER:
             raise Hold(f"the binlog cannot be read for {now - self._since:.0f} s: {reason}", reason="mysql")
         wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT)
@@ -253,7 +272,7 @@ class _Outage:
         if self._since is not None:
             lasted = time.monotonic() - self._since
             logger.info("%s", f"the binlog is read again after {lasted:.1f} s", extra=_RECOVERED_EVENT)
-        self._since = None
+        self._since = self.trouble = None
         self._next_wait = _FIRST_WAIT
 
 

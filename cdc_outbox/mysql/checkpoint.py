@@ -220,14 +220,9 @@ def check_reachable(session: Session, position: Position) -> None:
     position is written.
     """
     if position.gtid_set is not None:
-        row = session.row("SELECT @@global.gtid_purged, @@global.gtid_executed")
-        assert row is not None
-        if not uses_gtids(session):
-            raise BinlogLost("the checkpoint is a GTID set and gtid_mode is no longer ON")
-        if not GtidSet.parse(row[0]).issubset(position.gtid_set):
+        check_executed(session, position.gtid_set)
+        if not purged_gtids(session).issubset(position.gtid_set):
             raise BinlogLost("the binlog after the checkpoint was purged (gtid_purged is not part of its GTID set)")
-        if not position.gtid_set.issubset(GtidSet.parse(row[1])):
-            raise BinlogLost("the checkpoint's GTID set holds transactions that this server never executed")
         return
     if not position.offset:
         raise BinlogLost(f"the checkpoint in {position.file} was written for another server")
@@ -236,3 +231,12 @@ def check_reachable(session: Session, position: Position) -> None:
         raise BinlogLost(f"binlog file {position.file} of the checkpoint is no longer on the server")
     if position.offset > sizes[position.file]:
         raise BinlogLost(f"the checkpoint {position} lies past the end of its binlog file")
+
+
+def check_executed(session: Session, gtids: GtidSet) -> None:
+    """Raise BinlogLost unless this server has all of these transactions, at least in its binlog."""
+    if not uses_gtids(session):
+        raise BinlogLost("the checkpoint is a GTID set and gtid_mode is no longer ON")
+    there = server_position(session, gtids=True).gtid_set
+    if there is None or not gtids.issubset(there):
+        raise BinlogLost("the checkpoint's GTID set holds transactions that this server never executed")

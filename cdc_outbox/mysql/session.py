@@ -84,17 +84,21 @@ class Session:
     Used by one thread. `execute` returns matched rows (FOUND_ROWS), not changed ones.
     """
 
-    def __init__(self, settings: MySQLSettings, *, lifetime: float) -> None:
-        """lifetime: seconds of silence after which the server ends the session, and its locks with it."""
+    def __init__(self, settings: MySQLSettings, *, lifetime: float, bare: bool = False) -> None:
+        """lifetime: seconds of silence after which the server ends the session, and its locks with it.
+
+        bare: without a default database and a time zone, for an account that may read the binlog and nothing else.
+        """
         self.closed = False
-        self._connection = connect(settings, database=settings.database, read_timeout=lifetime)
+        database = None if bare else settings.database
+        self._connection = connect(settings, database=database, read_timeout=lifetime)
         self._socket: socket.socket | None = getattr(self._connection, "_sock", None)
         self.server_version = str(self._connection.get_server_info())  # type: ignore[no-untyped-call]
         self.thread_id = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
         try:
             self.execute(f"SET SESSION wait_timeout = {max(1, int(lifetime))}, innodb_lock_wait_timeout = {LOCK_WAIT}")
             self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            if settings.time_zone:
+            if settings.time_zone and not bare:
                 self.execute("SET SESSION time_zone = %s", (settings.time_zone,))
             with contextlib.suppress(MySQLError):
                 # Without the privilege (1227) the server's own image stands: more binlog, same meaning.

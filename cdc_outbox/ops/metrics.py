@@ -32,6 +32,7 @@ ALERT_KINDS = (
     "row_changed",
     "row_locked",
     "sending_abandoned",
+    "source_behind",
     "topic_missing",
     "unexpected_error",
 )

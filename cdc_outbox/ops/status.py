@@ -5,12 +5,15 @@ Every statement reads index entries, up to a limit, and single rows: a large tab
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from cdc_outbox.errors import Hold
 from cdc_outbox.model import State
 from cdc_outbox.mysql.checkpoint import Checkpoint, read_checkpoint, retention_left, stored_position
 from cdc_outbox.mysql.event_rows import blocked_aggregates, count, oldest_unsettled
 from cdc_outbox.mysql.leadership import lock_owner
+from cdc_outbox.mysql.source import SOURCE, binlog_session, is_of_source
 from cdc_outbox.ops.command_session import command_session
 from cdc_outbox.ops.scrape import Live, ask_leader
 
@@ -52,12 +55,13 @@ def status_of(session: Session, settings: Settings, *, full: bool) -> dict[str, 
         "leader": checkpoint.owner if checkpoint is not None and owner is not None else None,
         "server_id": settings.mysql.server_id,
         "position": _position(stored_position(settings, checkpoint)),
+        "source": _source(settings),
         "lag": {"seconds": lag, "events": counts["pending"] + counts["sending"]},
         "counts": counts,
         **_blocked(session, tables, counts, live, full=full),
         "in_flight": counts["sending"] if live is None else live.in_flight,
         "holds": _holds(checkpoint, owner, live),
-        "binlog_retention_left_seconds": retention_left(session, lag),
+        "binlog_retention_left_seconds": _retention_left(session, settings, lag),
         "decoder": None if live is None else live.decoder,
         "last_error": checkpoint.last_error if checkpoint is not None else None,
     }
@@ -75,7 +79,21 @@ def _state(checkpoint: Checkpoint | None, owner: int | None) -> str:
 def _holds(checkpoint: Checkpoint | None, owner: int | None, live: Live | None) -> list[str]:
     if live is not None:
         return live.holds
-    return ["kafka"] if checkpoint is not None and owner is not None and checkpoint.state == "holding" else []
+    if checkpoint is None or owner is None or checkpoint.state != "holding":
+        return []
+    return [SOURCE if is_of_source(checkpoint.last_error) else "kafka"]
+
+
+def _source(settings: Settings) -> str | None:
+    server = settings.binlog_server
+    return None if settings.binlog.source is None else f"{server.host}:{server.port}"
+
+
+def _retention_left(session: Session, settings: Settings, lag: float) -> int | None:
+    """Of the server whose binlog is read; None also while that is away."""
+    with contextlib.suppress(Hold), binlog_session(settings, session) as server:
+        return retention_left(server, lag)
+    return None
 
 
 def _position(position: Position | None) -> dict[str, object]:

@@ -10,16 +10,18 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_outbox.binlog.reader import BinlogReader
-from cdc_outbox.errors import BinlogLost
+from cdc_outbox.errors import BinlogLost, Hold
 from cdc_outbox.kafka.formats import make_router
 from cdc_outbox.kafka.publisher import START_TIMEOUT, make_publisher
 from cdc_outbox.model import Position, TableName
 from cdc_outbox.mysql.checkpoint import (
     RESET,
     Fence,
+    check_executed,
     check_reachable,
     committed_position,
     earliest_position,
@@ -27,10 +29,12 @@ from cdc_outbox.mysql.checkpoint import (
     read_checkpoint,
     server_position,
     stored_position,
+    uses_gtids,
 )
 from cdc_outbox.mysql.outbox_table import OutboxTable, column_names
 from cdc_outbox.mysql.position_file import position_file
 from cdc_outbox.mysql.session import Session, connect
+from cdc_outbox.mysql.source import SOURCE, binlog_session, check_history, of_source
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight, Stage
@@ -126,6 +130,7 @@ class Incarnation:
         self._position_file = position_file(settings)
         self.budget = Budget(settings.limits.max_in_flight, settings.limits.max_in_flight_bytes)
         self.ledger = InFlight(Position())
+        self._reader: BinlogReader | None = None
         self._fence: Fence | None = None
         self.reported = ""
         """The state last left in the checkpoint row."""
@@ -185,6 +190,8 @@ class Incarnation:
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
         if self._position_file is not None:
             self._position_file.check_folder()
+        if settings.binlog.source is not None and not uses_gtids(session):
+            raise Hold("gtid_mode is not ON on the primary, and binlog.source can be read by GTID only", reason="mysql")
         position = stored_position(settings, checkpoint)
         sweep_first = checkpoint is not None and (
             checkpoint.state == RESET
@@ -195,7 +202,7 @@ class Incarnation:
             if position is not None:
                 if binlog_lost:
                     raise BinlogLost(f"the server cannot be read on from the checkpoint {position}")
-                check_reachable(session, position)
+                self._check_position(session, position)
                 self.recovered = self._recovered(session, position, bootstrap=sweep_first)
         except BinlogLost as lost:
             if settings.binlog.on_purged == "stop":
@@ -207,10 +214,23 @@ class Incarnation:
             position = None
         if position is None:
             earliest = settings.binlog.start == "earliest" and never_read
-            start = earliest_position(session) if earliest else committed_position(session)
+            start = self._earliest(session) if earliest else committed_position(session)
             self.recovered = self._recovered(session, start, bootstrap=True)
         self._leadership.ping()
         return fence, blocked
+
+    def _check_position(self, session: Session, position: Position) -> None:
+        """Raise BinlogLost unless reading can go on there. A replica is asked by the reader, before it begins."""
+        if self._settings.binlog.source is None:
+            check_reachable(session, position)
+        elif position.gtid_set is None:
+            raise BinlogLost(f"the checkpoint {position} is the primary's file and offset, which binlog.source has not")
+        else:
+            check_executed(session, position.gtid_set)
+
+    def _earliest(self, session: Session) -> Position:
+        with binlog_session(self._settings, session) as server:
+            return earliest_position(server)
 
     @staticmethod
     def _recovered(session: Session, start: Position, *, bootstrap: bool) -> Recovered:
@@ -293,6 +313,7 @@ class Incarnation:
         self.ledger.on_outcome = settler.wake
         poller = Poller(
             session=self._session(),
+            binlog_session=partial(binlog_session, settings),
             fence=fence,
             tables=tables,
             ledger=self.ledger,
@@ -315,7 +336,7 @@ class Incarnation:
             on_failure=self._on_failure,
         )
         reader = BinlogReader(
-            lambda: connect(settings.mysql, read_timeout=5 * HEARTBEAT),
+            lambda: connect(settings.binlog_server, read_timeout=5 * HEARTBEAT),
             settings.table_names,
             recovered.start.copy(),
             self._pipeline.tail,
@@ -324,7 +345,11 @@ class Incarnation:
             extra_columns=next(iter(tables.values())).extra_columns,
             heartbeat=HEARTBEAT,
             describe=lambda name: column_names_of(settings, name),
+            admit=None
+            if settings.binlog.source is None
+            else lambda connection, position: check_history(connection, settings, position),
         )
+        self._reader = reader
         self._pipeline.close_dump = reader.close_dump
         self._reading = _Reading(reader, self._on_failure)
         self._workers = [self._pipeline, settler, poller, self._reading]
@@ -348,9 +373,16 @@ class Incarnation:
     # -- end --------------------------------------------------------------------------------------------------
 
     @property
-    def trouble(self) -> str | None:
-        """What the Kafka client suffers from right now."""
-        return self._publisher.trouble() if self._publisher is not None else None
+    def troubles(self) -> dict[str, str]:
+        """Reason of a hold: what is suffered from right now, while the stages go on."""
+        found: dict[str, str] = {}
+        kafka = self._publisher.trouble() if self._publisher is not None else None
+        if kafka is not None and len(self.ledger):
+            found["kafka"] = kafka
+        source = self._reader.trouble if self._reader is not None else None
+        if source is not None:
+            found[SOURCE] = of_source(self._settings, source)
+        return found
 
     @property
     def publisher_name(self) -> str:

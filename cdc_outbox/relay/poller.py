@@ -11,12 +11,21 @@ import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pymysql.err import MySQLError
 
+from cdc_outbox.errors import Hold
 from cdc_outbox.model import SKIPPED, Aggregate, Event, Position, Status, TableName
-from cdc_outbox.mysql.checkpoint import Fence, is_paused, purged_gtids, retention_left, server_position
+from cdc_outbox.mysql.checkpoint import (
+    Fence,
+    committed_position,
+    is_paused,
+    purged_gtids,
+    retention_left,
+    server_position,
+)
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
 from cdc_outbox.relay.in_flight import Envelope, InFlight, RowKey, Stage
@@ -45,8 +54,8 @@ PAGE = 1000
 """Pending rows noted at a time."""
 
 PATIENCE = 30.0
-"""Seconds after which a watermark that the stream has not passed is taken anew: a GTID may have been owned and rolled
-back, or put into gtid_purged by hand, and then never comes."""
+"""Seconds after which a watermark that the stream has not passed is looked at again: a GTID may have been owned and
+rolled back, or put into gtid_purged by hand, and then never comes."""
 
 FEW = 100
 """Stuck rows of an aggregate up to which its new tail events wait in memory for the pass that frees it."""
@@ -71,6 +80,7 @@ class Poller(Worker):
         self,
         *,
         session: Session,
+        binlog_session: Callable[[Session], AbstractContextManager[Session]],
         fence: Fence,
         tables: Mapping[TableName, OutboxTable],
         ledger: InFlight,
@@ -92,8 +102,10 @@ class Poller(Worker):
         on_swept: Callable[[Position], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
+        """binlog_session: a session on the server whose binlog is read, given ours on the primary; raises Hold."""
         super().__init__("poller", on_failure)
         self._session = session
+        self._binlog_session = binlog_session
         self._fence = fence
         self._tables = tables
         self._ledger = ledger
@@ -186,7 +198,8 @@ class Poller(Worker):
         waiting = [table.waiting(self._session) for table in self._tables.values()]
         self._metrics.parked_events.set(sum(parked for parked, _ in waiting))
         self._metrics.dead_events.set(sum(dead for _, dead in waiting))
-        self._metrics.keeps_binlogs(retention_left(self._session, 0))
+        with contextlib.suppress(Hold), self._binlog_session(self._session) as server:
+            self._metrics.keeps_binlogs(retention_left(server, 0))
 
     def _take_due(self, table: OutboxTable) -> bool:
         """Claim rows whose time has come, in id order, and queue them.
@@ -371,8 +384,7 @@ class Poller(Worker):
         if self._watermark is not None:
             if not self._ledger.streamed_past(self._watermark):
                 if time.monotonic() - self._watermark_at > PATIENCE:
-                    self._ledger.unreadable(purged_gtids(self._session))
-                    self._take_watermark()
+                    self._look_at_watermark(self._watermark)
                 return False
             self._watermark = None
             notes, self._notes = self._notes, {}
@@ -394,6 +406,29 @@ class Poller(Worker):
     def _take_watermark(self) -> None:
         self._watermark = server_position(self._session, gtids=self._gtids)
         self._watermark_at = time.monotonic()
+
+    def _look_at_watermark(self, old: Position) -> None:
+        """Do not wait for what never comes: the server does not send it, or its GTID was owned and given back."""
+        with contextlib.suppress(Hold), self._binlog_session(self._session) as server:
+            self._ledger.unreadable(purged_gtids(server))
+            if server is not self._session:
+                self._tell_how_far_behind(old, committed_position(server))
+        now = server_position(self._session, gtids=self._gtids)
+        if old.gtid_set is not None and now.gtid_set is not None:
+            # Nothing newer: a reader that stays behind by more than our patience would never be done.
+            now = Position(gtid_set=old.gtid_set.difference(old.gtid_set.difference(now.gtid_set)))
+        self._watermark, self._watermark_at = now, time.monotonic()
+
+    def _tell_how_far_behind(self, committed: Position, replicated: Position) -> None:
+        """committed: on the primary, longer than our patience ago; replicated: on the replica, now."""
+        if committed.gtid_set is not None and replicated.gtid_set is not None:
+            missing = committed.gtid_set.difference(replicated.gtid_set)
+            if missing:
+                self._alerts.alert(
+                    "source_behind",
+                    f"binlog.source has not got {missing} yet, committed on the primary more than {PATIENCE:g} s ago:"
+                    " their events wait for it",
+                )
 
     def _take_missed(self, table: OutboxTable, rows: Sequence[Row]) -> bool:
         """Hand over or park those of the rows that are still pending and that nobody has in hand."""

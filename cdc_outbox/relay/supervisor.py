@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from cdc_outbox.mysql.checkpoint import report_before_leading
 from cdc_outbox.mysql.leadership import Leadership, boottime
 from cdc_outbox.mysql.preflight import examine_mysql, refusal
 from cdc_outbox.mysql.session import is_retriable, mysql_trouble
+from cdc_outbox.mysql.source import SOURCE
 from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
@@ -89,7 +90,7 @@ class Supervisor:
         self._state = "starting"
         self._last_error: str | None = None
         # Another one for each process: a dump that a frozen predecessor left open is then nobody's namesake.
-        self._server_id = settings.mysql.server_id or secrets.randbelow(2**31 - 1) + 2**31
+        self._server_id = settings.binlog_server.server_id or secrets.randbelow(2**31 - 1) + 2**31
 
     def run(self) -> int:
         """Relay until a signal or an error that a person must deal with; raises the latter."""
@@ -195,7 +196,7 @@ class Supervisor:
             self._binlog_lost = True
         elif isinstance(known, Hold):
             self._hold(known.reason, str(known))
-            if known.reason == "kafka":
+            if known.reason in {"kafka", SOURCE}:
                 with contextlib.suppress(MySQLError, OSError, Hold):
                     self._leadership.ping()  # nobody has, for as long as Kafka was waited for
                     report_before_leading(self._leadership.session, self._settings.name, "holding", str(known))
@@ -233,9 +234,9 @@ class Supervisor:
         self._metrics.hold(reason, True)
         self._last_error = why
 
-    def _flowing(self, *, but: str = "") -> None:
-        """All holds are over but this one."""
-        over = self._holds - {but}
+    def _flowing(self, *, but: Collection[str] = ()) -> None:
+        """All holds are over but these."""
+        over = self._holds.difference(but)
         for reason in over:
             self._metrics.hold(reason, False)
             log_event(logger, logging.INFO, "recovered", f"{reason} is back; events flow again", reason=reason)
@@ -331,7 +332,7 @@ class Supervisor:
                 report_before_leading(
                     self._leadership.session, self._settings.name, "recovering", self._last_error or ""
                 )
-                self._flowing(but="kafka")
+                self._flowing(but={"kafka", SOURCE})
         return held
 
     def _on_standby(self, holder: int) -> None:
@@ -359,6 +360,9 @@ class Supervisor:
         whole = ", ".join(str(table) for table in settings.table_names)
         mode = "GTID" if recovered.start.gtid_set is not None else "file and offset"
         begin = "a sweep of everything pending, then the binlog from" if recovered.bootstrap else "the binlog from"
+        if settings.binlog.source is not None:
+            server = settings.binlog_server
+            begin = begin.replace("the binlog", f"the binlog of {server.host}:{server.port}")
         for event, line in (
             (
                 "connected_mysql",
@@ -406,11 +410,10 @@ class Supervisor:
         self._metrics.blocked_aggregates.set(ledger.blocked)
         self._metrics.oldest_commit = ledger.oldest_commit()
         self._alerts.flush()
-        trouble = incarnation.trouble
-        if trouble is not None and len(ledger):
-            self._hold("kafka", trouble)
-        elif self._holds:
-            self._flowing()
+        troubles = incarnation.troubles
+        for reason, trouble in troubles.items():
+            self._hold(reason, trouble)
+        self._flowing(but=troubles)
         state = "paused" if self._brake.paused else "holding" if self._holds else "leader"
         if (state == "paused") != (self._state == "paused"):
             self._tell_of_pause()

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pymysql
 import pytest
 
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.judge import Judge
 from tests.harness.proxy import Proxy
+from tests.harness.replication import catch_up, follow, promote, run
 from tests.harness.world import World, wait_until
 from tests.harness.writer import Writer
 
 if TYPE_CHECKING:
     from tests.conftest import MakeMySQL
-
-
-def run(server: Server[MySQLEndpoint], statement: str, *values: object) -> tuple[Any, ...]:
-    place = server.endpoint
-    with (
-        pymysql.connect(host=place.host, port=place.port, user=place.user, password=place.password) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(statement, values or None)
-        return cursor.fetchall()
 
 
 @pytest.fixture
@@ -39,16 +29,7 @@ def primary(make_mysql: MakeMySQL) -> Server[MySQLEndpoint]:
 def replica(make_mysql: MakeMySQL, primary: Server[MySQLEndpoint]) -> Server[MySQLEndpoint]:
     """Follows the primary by GTID; other files, another uuid, other offsets."""
     made = make_mysql(server_id=2, log_bin="other")
-    run(made, "SET GLOBAL super_read_only = ON")
-    run(
-        made,
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = %s, SOURCE_PORT = %s, SOURCE_USER = %s, SOURCE_AUTO_POSITION = 1,"
-        " GET_SOURCE_PUBLIC_KEY = 1",
-        primary.endpoint.host,
-        primary.endpoint.port,
-        primary.endpoint.user,
-    )
-    run(made, "START REPLICA")
+    follow(made, primary)
     return made
 
 
@@ -56,18 +37,6 @@ def replica(make_mysql: MakeMySQL, primary: Server[MySQLEndpoint]) -> Server[MyS
 def address(primary: Server[MySQLEndpoint]) -> Iterator[Proxy]:
     with Proxy(primary.endpoint.host, primary.port) as made:
         yield made
-
-
-def promote(replica: Server[MySQLEndpoint]) -> None:
-    run(replica, "STOP REPLICA")
-    run(replica, "RESET REPLICA ALL")
-    run(replica, "SET GLOBAL super_read_only = OFF")
-    run(replica, "SET GLOBAL read_only = OFF")
-
-
-def catch_up(replica: Server[MySQLEndpoint], primary: Server[MySQLEndpoint]) -> None:
-    (gtids,) = run(primary, "SELECT @@global.gtid_executed")[0]
-    assert run(replica, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 60)", gtids) == ((0,),)
 
 
 @pytest.mark.parametrize("claim", ["leader", "row"])

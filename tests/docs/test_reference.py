@@ -49,6 +49,7 @@ def test_documented_defaults_are_the_defaults() -> None:
         "name": "x",
         "mysql": {"user": "u", "password": "p", "database": "d"},
         "kafka": {"bootstrap_servers": "b:1", "create_topics": {"partitions": 1, "replication_factor": 1}},
+        "binlog": {"source": {"host": "replica"}},
     }
     by_default = Settings.model_validate(required)
     written: dict[str, Any] = yaml.safe_load(yaml.safe_dump(required))
@@ -70,6 +71,8 @@ def test_documented_defaults_are_the_defaults() -> None:
         "kafka.bootstrap_servers",
         "kafka.create_topics.partitions",
         "kafka.create_topics.replication_factor",
+        "binlog.source.host",
+        *(f"binlog.source.tls.{key}" for key in ("mode", "ca", "cert", "key")),
     }
 
 
@@ -172,7 +175,7 @@ def check_ids() -> set[str]:
 
 
 CHECK = re.compile(
-    r"(?:mysql|kafka|grant|binlog|outbox|checkpoint|server|gtid|log|semi|read|time)(?:-[a-z]+)+|proxy|cluster|clock|decoder|durability"
+    r"(?:mysql|source|kafka|grant|binlog|outbox|checkpoint|server|gtid|log|semi|read|time)(?:-[a-z]+)+|proxy|cluster|clock|decoder|durability"
 )
 CHECKS_PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text("utf-8")
 

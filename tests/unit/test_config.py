@@ -213,11 +213,39 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     ("addition", "key"),
     [
         ("outbox: {rows: transient}", "outbox.rows: transient"),
-        ("binlog: {source: {host: x}}", "binlog.source:"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_not_ignored(tmp_path: Path, addition: str, key: str) -> None:
     assert f"relay.yaml:8: {key} is not supported yet" in refusal(tmp_path, MINIMAL + addition + "\n")
+
+
+def test_a_source_leaves_the_rest_to_mysql(tmp_path: Path) -> None:
+    given = "  tls: {mode: required}\n  server_id: 7\n  time_zone: '+08:00'\n"
+    text = MINIMAL.replace("user: relay\n", f"user: relay\n{given}")
+    assert text != MINIMAL
+    text += "binlog: {source: {host: replica, port: 3307}}\n"
+    settings = load(tmp_path, text)
+    expected = settings.mysql.model_copy(update={"host": "replica", "port": 3307})
+    assert settings.binlog_server == expected and expected.tls.mode == "required" and expected.server_id == 7
+    other = load(
+        tmp_path,
+        text,
+        CDC_OUTBOX_BINLOG__SOURCE__USER="reader",
+        CDC_OUTBOX_BINLOG__SOURCE__PASSWORD="other-secret",
+        CDC_OUTBOX_BINLOG__SOURCE__SERVER_ID="8",
+        CDC_OUTBOX_BINLOG__SOURCE__TLS__MODE="disabled",
+    ).binlog_server
+    assert (other.user, other.password.get_secret_value(), other.server_id) == ("reader", "other-secret", 8)
+    assert other.tls.mode == "disabled" and "other-secret" not in repr(other)
+
+
+def test_without_a_source_the_primary_is_read(tmp_path: Path) -> None:
+    settings = load(tmp_path, MINIMAL)
+    assert settings.binlog_server == settings.mysql
+
+
+def test_a_source_without_a_host(tmp_path: Path) -> None:
+    assert "binlog.source.host: is missing" in refusal(tmp_path, MINIMAL + "binlog: {source: {port: 3307}}\n")
 
 
 def test_all_problems_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -421,10 +449,10 @@ def test_the_example_has_every_key_at_its_default() -> None:
     given = {"name": written["name"], "kafka": {"bootstrap_servers": written["kafka"]["bootstrap_servers"]}}
     given["mysql"] = {key: written["mysql"][key] for key in ("user", "database")} | {"password": "x"}
     assert settings == Settings.model_validate(given)
-    later = {"binlog.source"}
     inside = {"kafka.create_topics.partitions", "kafka.create_topics.replication_factor"}
     keys = {dotted(path) for path, kind in setting_kinds(Settings).items() if kind != "section"}
-    assert leaves(written) - {"kafka.create_topics"} == keys - later - inside
+    inside |= {key for key in keys if key.startswith("binlog.source.")}
+    assert leaves(written) - {"kafka.create_topics", "binlog.source"} == keys - inside
 
 
 def test_the_json_schema_is_current() -> None:

@@ -51,6 +51,7 @@ def test_algebra_is_that_of_sets(left: list[GtidRange], right: list[GtidRange]) 
     a, b = GtidSet(left), GtidSet(right)
     assert members(list(a)) == members(left)
     assert members(list(a.union(b))) == members(left) | members(right)
+    assert members(list(a.difference(b))) == members(left) - members(right)
     assert a.issubset(b) == (members(left) <= members(right))
     assert GtidSet.parse(str(a)) == a
 
@@ -61,7 +62,10 @@ def test_a_set_with_many_holes() -> None:
     assert GtidSet.parse(str(holes)) == holes
     holes.update(GtidRange(A, number, number) for number in range(2, 1000, 2))
     assert str(holes).startswith(f"{A}:1-999:1001:")
-    assert holes.issubset(GtidSet.parse(f"{A}:1-200000"))
+    whole = GtidSet.parse(f"{A}:1-200000")
+    assert holes.issubset(whole)
+    assert not holes.difference(whole) and not holes.difference(holes)
+    assert whole.difference(holes).union(holes) == whole
 
 
 def test_binlog_files_are_compared_by_number() -> None:

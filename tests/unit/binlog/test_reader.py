@@ -254,3 +254,64 @@ def test_stopping(serving: Callable[..., Server], monkeypatch: pytest.MonkeyPatc
     assert not thread.is_alive()
     if when == "reading":
         silent.far.close()
+
+
+# -- a replica in the primary's place ---------------------------------------------------------------------------------
+
+
+def test_a_replica_may_be_any_server(serving: Callable[..., Server]) -> None:
+    dump = Dump(offset=1000).begins()
+    dump.transaction("e1")
+    server = serving(sent(dump), uuid="bbbbbbbb-0000-0000-0000-000000000002")
+    taken: list[Transaction] = []
+    reader = reader_of(server, taken, Position(gtid_set=GtidSet()), admit=lambda connection, position: None)
+
+    def stop(transactions: list[Transaction]) -> None:
+        taken.extend(transactions)
+        raise Stopped
+
+    reader._sink = stop
+    reader.run()
+    assert [event.event_id for t in taken for event in t.events] == ["e1"]
+    assert reader.trouble is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Replica has more GTIDs than the source has, using the source's SERVER_UUID.",
+        "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file",
+    ],
+)
+def test_a_replica_that_cannot_be_read_now_is_asked_again(serving: Callable[..., Server], text: str) -> None:
+    """Whether it is behind or the binlog lost is not the server's to say."""
+    asked: list[str] = []
+
+    def admit(_: object, position: Position) -> None:
+        asked.append(str(position))
+        if len(asked) > 1:
+            raise BinlogLost("neither server has it")
+
+    with pytest.raises(BinlogLost, match="neither"):
+        reader_of(serving(error_packet(1236, text), b""), [], Position(gtid_set=GtidSet()), admit=admit).run()
+    assert len(asked) == 2
+
+
+def test_a_replica_is_waited_for_without_end_and_the_trouble_is_told(serving: Callable[..., Server]) -> None:
+    def admit(_: object, position: Position) -> None:
+        raise Hold("it is behind", reason="source")
+
+    answers = [b""] * 1000
+    server = serving(*answers)
+    reader = reader_of(server, [], Position(gtid_set=GtidSet()), admit=admit)
+    thread = threading.Thread(target=reader.run)
+    thread.start()
+    for _ in range(1000):
+        if reader.trouble is not None:
+            break
+        thread.join(DEADLINE / 1000)
+    assert reader.trouble == "it is behind"
+    assert not any(server.commands), "nothing was asked for"
+    reader.request_stop()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()

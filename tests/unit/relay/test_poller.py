@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cdc_outbox.errors import Hold
+from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
 from cdc_outbox.model import Position
+from cdc_outbox.ops.log import Alerts
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
@@ -66,6 +72,7 @@ def poller(
     )
     return Poller(
         **nothing,  # type: ignore[arg-type]
+        binlog_session=nullcontext,
         tables={},
         ledger=ledger,
         budget=budget,
@@ -124,3 +131,84 @@ def test_what_waits_for_its_partition_is_not_freed_either(
     number, quiet = ledger.begin_pass()
     poller._free(number, quiet, set())
     assert submitted == [Freed(number, [free])]
+
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+class Server:
+    """What a server says of its GTIDs."""
+
+    def __init__(self, executed: str, *, owned: str = "", purged: str = "") -> None:
+        self.executed = executed
+        self.owned = owned
+        self.purged = purged
+
+    def query(self, sql: str, args: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        if "gtid_purged" in sql:
+            return [("gtid_purged", self.purged)]
+        if "gtid_mode" in sql:
+            return [("gtid_mode", "ON")]
+        return [(self.owned, self.executed) if "gtid_owned" in sql else (self.executed,)]
+
+    def row(self, sql: str, args: Sequence[object] = ()) -> tuple[Any, ...]:
+        return self.query(sql, args)[0]
+
+
+def gtids(text: str) -> Position:
+    return Position(gtid_set=GtidSet.parse(f"{UUID}:{text}"))
+
+
+@pytest.fixture
+def alerts() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def by_gtid(poller: Poller, alerts: list[str]) -> Poller:
+    """Its reader has passed 1 to 10, its primary has 1 to 40 and is at work on 41."""
+    poller._gtids = True
+    poller._alerts = Alerts(alerts.append)
+    poller._session = Server(f"{UUID}:1-40", owned=f"{UUID}:41#7")  # type: ignore[assignment]
+    poller._ledger = InFlight(gtids("1-10"))
+    return poller
+
+
+def test_a_reader_far_behind_is_waited_for_and_nothing_newer_is_asked_of_it(by_gtid: Poller) -> None:
+    by_gtid._look_at_watermark(gtids("1-30"))
+    assert by_gtid._watermark == gtids("1-30")
+
+
+def test_a_gtid_that_was_given_back_is_not_waited_for(by_gtid: Poller) -> None:
+    by_gtid._look_at_watermark(gtids("1-30:41:45"))
+    assert by_gtid._watermark == gtids("1-30:41")
+
+
+def of_replica(server: Server) -> AbstractContextManager[Any]:
+    return nullcontext(server)
+
+
+def test_what_the_primary_purged_may_still_come_from_the_replica(by_gtid: Poller, alerts: list[str]) -> None:
+    """Else rows that the replica has not delivered yet would count as missed, and be sent twice."""
+    by_gtid._session.purged = f"{UUID}:1-30"  # type: ignore[attr-defined]
+    by_gtid._binlog_session = lambda session: of_replica(Server(f"{UUID}:1-25", purged=f"{UUID}:1-12"))
+    by_gtid._look_at_watermark(gtids("1-30"))
+    assert by_gtid._ledger.streamed_past(gtids("1-12"))
+    assert not by_gtid._ledger.streamed_past(gtids("1-13"))
+    assert alerts == ["source_behind"]
+
+
+def test_a_replica_that_has_it_is_not_behind(by_gtid: Poller, alerts: list[str]) -> None:
+    by_gtid._binlog_session = lambda session: of_replica(Server(f"{UUID}:1-30"))
+    by_gtid._look_at_watermark(gtids("1-30"))
+    assert not alerts
+
+
+def test_while_the_replica_is_away_nothing_is_known_of_it(by_gtid: Poller) -> None:
+    def away(session: object) -> AbstractContextManager[Any]:
+        raise Hold("away", reason="source")
+
+    by_gtid._binlog_session = away
+    by_gtid._look_at_watermark(gtids("1-30"))
+    assert by_gtid._watermark == gtids("1-30")
+    assert not by_gtid._ledger.streamed_past(gtids("1-11"))
