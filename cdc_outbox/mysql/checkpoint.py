@@ -135,10 +135,10 @@ def set_position(session: Session, settings: Settings, position: Position, *, st
         file.write(position, session.query("SELECT @@server_uuid")[0][0])
 
 
-def reset(session: Session, settings: Settings, to: str) -> Position:
+def reset(session: Session, settings: Settings, to: str, earliest: Position | None = None) -> Position:
     """As if for the first time: the next start sweeps everything pending, then reads from the server's present end
-    (`now`) or from the first binlog it still has (`earliest`)."""
-    position = committed_position(session) if to == "now" else earliest_position(session)
+    (`now`) or from the first binlog it still has (`earliest`); the latter may be given, as a replica has it."""
+    position = committed_position(session) if to == "now" else earliest or earliest_position(session)
     set_position(session, settings, position, state=RESET)
     return position
 
@@ -213,15 +213,15 @@ def retention_left(session: Session, lag: float) -> int | None:
     return max(0, int(seconds - lag)) if seconds else None
 
 
-def check_reachable(session: Session, position: Position) -> None:
-    """Raise BinlogLost unless this server can be read on from `position`.
+def check_reachable(session: Session, position: Position, server: Session | None = None) -> None:
+    """Raise BinlogLost unless this server can be read on from `position`; with `server`, a replica of it.
 
     A file position without offset is one that `raise_epoch` found to be another server's: it stays so until a new
     position is written.
     """
     if position.gtid_set is not None:
         check_executed(session, position.gtid_set)
-        if not purged_gtids(session).issubset(position.gtid_set):
+        if not purged_gtids(server or session).issubset(position.gtid_set):
             raise BinlogLost("the binlog after the checkpoint was purged (gtid_purged is not part of its GTID set)")
         return
     if not position.offset:

@@ -47,5 +47,6 @@ def refusal(findings: Iterable[Finding]) -> CdcOutboxError | None:
     message = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} things are not as they must be:", *lines])
     if lasting:
         return Refused(message, hint=fixes)
-    reason = "kafka" if all(finding.check.startswith("kafka-") for finding in errors) else "mysql"
+    kinds = {finding.check.partition("-")[0] for finding in errors}
+    reason = kinds.pop() if len(kinds) == 1 and kinds <= {"kafka", "source"} else "mysql"
     return Hold(message, reason=reason, hint=fixes)

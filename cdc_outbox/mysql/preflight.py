@@ -6,7 +6,6 @@ leaves out roles and partial revokes.
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +16,18 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema, server_checks, table_checks
+from cdc_outbox.mysql.connection_checks import (
+    DENIED,
+    denied,
+    no_answer,
+    no_connection,
+    replication_grants,
+    server_variables,
+    tls,
+)
 from cdc_outbox.mysql.findings import Finding, refusal
 from cdc_outbox.mysql.flavour import fix_in_mariadb, is_mariadb, row_image_privilege
-from cdc_outbox.mysql.probe import CLIENT_ERRORS, Probe
-from cdc_outbox.mysql.server_checks import VARIABLES, Variables
-from cdc_outbox.mysql.session import error_code
+from cdc_outbox.mysql.probe import Probe
 
 if TYPE_CHECKING:
     from cdc_outbox.config import Settings
@@ -31,18 +37,11 @@ __all__ = ["Finding", "examine_mysql", "refusal"]
 CLOCK_TOLERANCE = 2.0
 """Seconds by which this host's clock may differ from the server's, the round trip left out."""
 
-_DENIED = frozenset({1044, 1142, 1143, 1227})
-_WRONG_CREDENTIALS = frozenset({1045, 1251, 1698, 1820, 1862, 3118})
-_HOST_NOT_ALLOWED = 1130
 _UNKNOWN_DATABASE = 1049
 _NO_TABLE = 1146
 _LOCKED = 1205
-_TLS_REFUSED = 2026
-_TLS_REQUIRED = 3159
 _READ_ONLY = frozenset({1290, 1836})
 """The server asks for this before it asks for privileges; a finding of its own."""
-_BUSY = frozenset({1040, 1053, 1203, 1226})
-"""Too many connections, shutting down: refusals that pass."""
 
 
 def examine_mysql(settings: Settings) -> list[Finding]:
@@ -53,7 +52,7 @@ def examine_mysql(settings: Settings) -> list[Finding]:
     try:
         server = Probe(settings.mysql)
     except (MySQLError, OSError) as error:
-        return [_no_connection(error, settings)]
+        return [no_connection(error, settings.mysql)]
     findings = [Finding("mysql-reachable", "ok", f"MySQL at {settings.mysql.host}:{settings.mysql.port}")]
     mariadb = is_mariadb(server.greeting_version)
     try:
@@ -61,19 +60,19 @@ def examine_mysql(settings: Settings) -> list[Finding]:
             finding = replace(found, fix=fix_in_mariadb(found.fix)) if mariadb and found.fix else found
             findings.append(finding)  # one by one: what was found before the server went away is kept
     except (MySQLError, OSError) as error:
-        findings[0] = _no_answer(error, settings)
+        findings[0] = no_answer(error, settings.mysql)
     finally:
         server.close()
     return findings
 
 
 def _examine(server: Probe, settings: Settings) -> Iterator[Finding]:
-    variables = _variables(server)
+    variables = server_variables(server)
     kind = server_checks.server_kind(variables, server.greeting_version)
     yield kind
     if kind.level == "error":
         return
-    yield from _tls(server, settings)
+    yield from tls(server, settings.mysql.tls.mode)
     yield _proxy(server, settings)
     cluster = server_checks.cluster(variables)
     if cluster:
@@ -84,7 +83,8 @@ def _examine(server: Probe, settings: Settings) -> Iterator[Finding]:
     server.answer("SET SESSION lock_wait_timeout = 1")
     ((current_user,),) = server.rows("SELECT CURRENT_USER()")
     account = schema.account(*current_user.rsplit("@", 1))
-    yield from _replication_grants(server, settings, account)
+    databases = [table.database for table in settings.table_names]
+    yield from replication_grants(server, databases, account, reads_binlog=settings.binlog.source is None)
     yield _row_image_grant(server, account)
     yield _time_zone(server, settings)
     yield _clock(server)
@@ -95,92 +95,6 @@ def _examine(server: Probe, settings: Settings) -> Iterator[Finding]:
     for table in settings.table_names:
         yield from _outbox_table(server, settings, table, account)
     yield from _checkpoint_table(server, settings, account)
-
-
-def _no_connection(error: MySQLError | OSError, settings: Settings) -> Finding:
-    mysql, code = settings.mysql, error_code(error)
-    where = f"MySQL at {mysql.host}:{mysql.port}"
-    text = error.args[1] if len(error.args) > 1 else str(error)
-    if code in _WRONG_CREDENTIALS:
-        return Finding(
-            "mysql-credentials",
-            "error",
-            f"{where} refused {mysql.user!r}: {text}",
-            "wrong user or password, or an account that is locked or expired",
-            "mysql: {user, password} — `cdc-outbox init --print` shows how to make the account",
-        )
-    if code == _HOST_NOT_ALLOWED:
-        return Finding(
-            "mysql-credentials",
-            "error",
-            f"{where}: {text}",
-            "no account may connect from this host",
-            f"CREATE USER {schema.account(mysql.user)} IDENTIFIED BY '…';",
-        )
-    if code == _TLS_REQUIRED:
-        return Finding(
-            "mysql-tls",
-            "error",
-            f"{where}, mysql.tls.mode = {mysql.tls.mode}: {text}",
-            "the server takes encrypted connections only (require_secure_transport)",
-            "mysql: {tls: {mode: verify_identity, ca: /path/to/ca.pem}}  # or mode: required",
-        )
-    if code == _TLS_REFUSED or isinstance(getattr(error, "original_exception", error), ssl.SSLError):
-        return Finding(
-            "mysql-tls",
-            "error",
-            f"{where}, mysql.tls.mode = {mysql.tls.mode}: {text}",
-            "no connection that is protected as the settings ask",
-            "mysql.tls: {mode, ca, cert, key}",
-        )
-    return _no_answer(error, settings)
-
-
-def _no_answer(error: MySQLError | OSError, settings: Settings) -> Finding:
-    code, text = error_code(error), str(error.args[1] if len(error.args) > 1 else error)
-    if not code or code in CLIENT_ERRORS or code in _BUSY:
-        return unreachable(settings, text)
-    return Finding(
-        "mysql-answer",
-        "error",
-        f"MySQL at {settings.mysql.host}:{settings.mysql.port} answered {code}: {text}",
-        "a check could not be made",
-        "mysql.host: a MySQL server, 8.0 or newer",
-    )
-
-
-def unreachable(settings: Settings, text: str) -> Finding:
-    return Finding(
-        "mysql-reachable",
-        "error",
-        f"MySQL at {settings.mysql.host}:{settings.mysql.port} does not answer: {text}",
-        "`start` waits for it; nothing is lost meanwhile",
-        "mysql: {host, port} — or start the server",
-        heals=True,
-    )
-
-
-def _variables(server: Probe) -> Variables:
-    names = ", ".join(f"'{name}'" for name in VARIABLES)
-    values = dict(server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
-    # ProxySQL passes SHOW on and answers just this statement itself.
-    ((comment,),) = server.rows("SELECT @@version_comment LIMIT 1")
-    return Variables({**values, "version_comment": comment})
-
-
-def _tls(server: Probe, settings: Settings) -> Iterator[Finding]:
-    mode = settings.mysql.tls.mode
-    cipher = dict(server.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).get("Ssl_cipher")
-    if cipher or mode in {"disabled", "preferred"}:
-        yield Finding("mysql-tls", "ok", f"TLS: {cipher or 'none'}")
-    else:
-        yield Finding(
-            "mysql-tls",
-            "error",
-            f"mysql.tls.mode = {mode}, and the connection is not encrypted",
-            "what is read and the password's exchange are open to the network",
-            "my.cnf: [mysqld] ssl_cert, ssl_key",
-        )
 
 
 def _proxy(server: Probe, settings: Settings) -> Finding:
@@ -199,45 +113,9 @@ def _identity(server: Probe) -> list[tuple[Any, ...]]:
     return server.rows("SELECT @@server_uuid, CONNECTION_ID()")
 
 
-def _denied(check: str, found: str, why: str, grant: str) -> Finding:
-    return Finding(check, "error", found, why, f"{grant};")
-
-
-def _replication_grants(server: Probe, settings: Settings, account: str) -> Iterator[Finding]:
-    code, status = server.answer("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-    if code in _DENIED:
-        yield _denied(
-            "grant-replication-client",
-            f"{account} lacks REPLICATION CLIENT",
-            "the relay cannot ask where the binlog ends",
-            f"GRANT REPLICATION CLIENT ON *.* TO {account}",
-        )
-    else:
-        yield Finding("grant-replication-client", "ok", "REPLICATION CLIENT")
-    for row in status:
-        databases = [table.database for table in settings.table_names]
-        hidden = server_checks.binlog_filter(row["binlog_do_db"], row["binlog_ignore_db"], databases)
-        if hidden:
-            yield hidden
-    if is_mariadb(server.greeting_version):
-        # No statement asks for this privilege there; the reader's refusal names it.
-        yield Finding("grant-replication-slave", "ok", "REPLICATION SLAVE: MariaDB asks for it when the binlog is read")
-        return
-    code, _ = server.answer("SHOW REPLICAS", "SHOW SLAVE HOSTS")
-    if code in _DENIED:
-        yield _denied(
-            "grant-replication-slave",
-            f"{account} lacks REPLICATION SLAVE",
-            "the relay cannot read the binlog",
-            f"GRANT REPLICATION SLAVE ON *.* TO {account}",
-        )
-    else:
-        yield Finding("grant-replication-slave", "ok", "REPLICATION SLAVE")
-
-
 def _row_image_grant(server: Probe, account: str) -> Finding:
     code, _ = server.answer("SET SESSION binlog_row_image = 'MINIMAL'")
-    if code not in _DENIED:
+    if code not in DENIED:
         return Finding("grant-session-variables", "ok", "binlog_row_image = MINIMAL in our sessions")
     privilege = row_image_privilege(server.greeting_version)
     return Finding(
@@ -352,7 +230,7 @@ def _no_table(check: str, grant_check: str, table: TableName, code: int, grant: 
         return Finding(check, "error", f"there is no table {table}", "it has not been created yet", "cdc-outbox init")
     if code == _LOCKED:
         return _locked(check, table)
-    return _denied(
+    return denied(
         grant_check,
         f"the account may not read {table}, or there is no such table",
         "without a grant the server does not say which",
@@ -367,7 +245,7 @@ def _may(server: Probe, check: str, table: TableName, statements: list[str], gra
         return _locked(check, table)
     if not codes:
         return Finding(check, "ok", f"{table}: privileges as needed")
-    return _denied(check, f"the account may not change {table} ({codes[0]})", "outcomes could not be written", grant)
+    return denied(check, f"the account may not change {table} ({codes[0]})", "outcomes could not be written", grant)
 
 
 def _locked(check: str, table: TableName) -> Finding:

@@ -187,10 +187,7 @@ def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Gr
     else:
         image = [f"GRANT {row_image_privilege(version)} ON *.* TO {to}"]
     return [
-        _Grant(
-            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {to}",
-            "read the binlog, and ask where it ends",
-        ),
+        *_binlog_grants(settings, to),
         *(_Grant(table_grant("SELECT, UPDATE", table, to), "read events and write their outcome") for table in outbox),
         _Grant(
             table_grant("SELECT, INSERT, UPDATE", checkpoint_table(settings), to),
@@ -206,6 +203,20 @@ def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Gr
                 "optional: only `cdc-outbox emit`, which puts a test event in",
             )
             for table in outbox
+        ),
+    ]
+
+
+def _binlog_grants(settings: Settings, to: str) -> list[_Grant]:
+    reads = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "
+    server = settings.binlog_server
+    if server.user == settings.mysql.user:
+        return [_Grant(reads + to, "read the binlog, and ask where it ends")]
+    return [
+        _Grant(f"GRANT REPLICATION CLIENT ON *.* TO {to}", "ask where the binlog ends"),
+        _Grant(
+            reads + account(server.user),
+            f"read the binlog of binlog.source, {server.host}; the account too is made on the primary, and replicated",
         ),
     ]
 
@@ -277,8 +288,11 @@ def grants_script(settings: Settings, consumer: bool = False) -> str:
     lines = [
         "-- An account for the relay and nothing else; '%' may be narrowed to the host it runs on.",
         f"-- CREATE USER {to} IDENTIFIED BY '…';  (the password of mysql.password)",
-        "",
     ]
+    reader = account(settings.binlog_server.user)
+    if reader != to:
+        lines.append(f"-- CREATE USER {reader} IDENTIFIED BY '…';  (the password of binlog.source.password)")
+    lines.append("")
     for grant in _grants(settings, to):
         lines += [f"-- {grant.why}", f"{grant.sql};"]
     if consumer:

@@ -12,8 +12,10 @@ from cdc_outbox.config_values import TOPIC_FIELDS
 from cdc_outbox.errors import Hold, Refused
 from cdc_outbox.kafka.formats import missing_library
 from cdc_outbox.kafka.publisher import BrokerFacts, describe_broker
+from cdc_outbox.mysql.connection_checks import unreachable
 from cdc_outbox.mysql.findings import Finding
-from cdc_outbox.mysql.preflight import examine_mysql, unreachable
+from cdc_outbox.mysql.preflight import examine_mysql
+from cdc_outbox.mysql.source_preflight import away_source, examine_source
 
 if TYPE_CHECKING:
     from cdc_outbox.config import KafkaSettings, Settings
@@ -26,10 +28,12 @@ def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
     """All findings: MySQL's, the broker's, our own. What has not answered within `deadline` seconds is one too."""
     ends = time.monotonic() + deadline
     mysql = _Look(lambda: examine_mysql(settings))
+    source = _Look(lambda: examine_source(settings))
     broker = _Look(lambda: _examine_broker(settings.kafka))
     late = f"nothing within {deadline:g} s"
     return [
-        *(mysql.findings(ends) or [unreachable(settings, late)]),
+        *(mysql.findings(ends) or [unreachable(settings.mysql, late)]),
+        *(away_source(settings, late) if (found := source.findings(ends)) is None else found),
         _format(settings.kafka),
         *(broker.findings(ends) or [_broker_unreachable(settings.kafka, late)]),
         _decoder(),

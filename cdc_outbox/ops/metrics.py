@@ -18,7 +18,7 @@ from cdc_outbox.binlog.accelerator import decoder
 
 Outcome = Literal["sent", "failed", "dead", "parked", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("sent", "failed", "dead", "parked", "skipped")
-HOLDS = ("kafka", "mysql", "paused", "partition", "topic")
+HOLDS = ("kafka", "mysql", "paused", "partition", "source", "topic")
 """Reasons of cdc_outbox_hold."""
 
 ALERT_KINDS = (

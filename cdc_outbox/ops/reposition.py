@@ -12,6 +12,7 @@ from cdc_outbox.model import Position
 from cdc_outbox.mysql import checkpoint
 from cdc_outbox.mysql.leadership import lock_name, lock_owner
 from cdc_outbox.mysql.queries import query
+from cdc_outbox.mysql.source import binlog_session
 from cdc_outbox.ops.command_session import command_session
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _GTID_SET = re.compile(r"[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{12}\s*:")
 _FILE_POSITION = re.compile(r"([^\s:/\\]*\.\d+):(\d{1,20})")
+_A_SET = "a GTID set, 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5 for example"
 FIRST_EVENT = 4
 """Offset of the first event of every binlog file, behind its magic number."""
 
@@ -44,8 +46,7 @@ def parse_position(text: str) -> Position:
     if found is None:
         raise Refused(
             f"{text!r} is no position",
-            hint="give FILE:POS, binlog.000042:1337 for example, or a GTID set, "
-            "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5 for example",
+            hint=f"give FILE:POS, binlog.000042:1337 for example, or {_A_SET}",
         )
     if int(found[2]) < FIRST_EVENT:
         raise Refused(f"{text!r} is no position: the first event of a binlog file is at {FIRST_EVENT}")
@@ -68,7 +69,7 @@ def move(settings: Settings, position: Position) -> None:
     """Write the position. Raises Refused while a relay leads, and where reading cannot begin there."""
     with command_session(settings) as session:
         _lock(session, settings)
-        _check(session, position)
+        _check(session, settings, position)
         checkpoint.set_position(session, settings, position)
 
 
@@ -76,7 +77,11 @@ def reset(settings: Settings, to: Literal["now", "earliest"]) -> Position:
     """Write the server's present end, or the first place it can still be read from, and give it."""
     with command_session(settings) as session:
         _lock(session, settings)
-        return checkpoint.reset(session, settings, to)
+        earliest = None
+        if to == "earliest":
+            with binlog_session(settings, session) as server:
+                earliest = checkpoint.earliest_position(server)
+        return checkpoint.reset(session, settings, to, earliest)
 
 
 def _lock(session: Session, settings: Settings) -> None:
@@ -94,11 +99,14 @@ def _refuse_if(owner: int | None, settings: Settings) -> None:
         )
 
 
-def _check(session: Session, position: Position) -> None:
+def _check(session: Session, settings: Settings, position: Position) -> None:
+    if position.gtid_set is None and settings.binlog.source is not None:
+        raise Refused("binlog.source is read by GTID only; nothing was changed", hint=f"give {_A_SET}")
     if position.gtid_set is not None and not checkpoint.uses_gtids(session):
         raise Refused("this server has gtid_mode other than ON; nothing was changed", hint="give FILE:POS")
     try:
-        checkpoint.check_reachable(session, position)
+        with binlog_session(settings, session) as server:
+            checkpoint.check_reachable(session, position, server)
     except BinlogLost as lost:
         raise Refused(
             f"the server cannot be read from {position}: {lost.message}; nothing was changed",

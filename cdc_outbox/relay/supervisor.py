@@ -40,6 +40,7 @@ from cdc_outbox.mysql.leadership import Leadership, boottime
 from cdc_outbox.mysql.preflight import examine_mysql, refusal
 from cdc_outbox.mysql.session import is_retriable, mysql_trouble
 from cdc_outbox.mysql.source import SOURCE
+from cdc_outbox.mysql.source_preflight import examine_source
 from cdc_outbox.ops.health import HealthServer
 from cdc_outbox.ops.log import Alerts, log_event, log_exception
 from cdc_outbox.ops.metrics import Metrics
@@ -248,7 +249,7 @@ class Supervisor:
 
     def _check_server(self) -> None:
         """The preflight of `start`: an unreachable server is an outage, anything else wrong a refusal."""
-        findings = examine_mysql(self._settings)
+        findings = [*examine_mysql(self._settings), *examine_source(self._settings)]
         for finding in findings:
             if finding.level == "warning":
                 log_event(
