@@ -159,11 +159,14 @@ def test_a_replica_that_stands_still_only_delays(make_world: MakeWorld, pair: Pa
     assert not held(relay)
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+@pytest.mark.parametrize("checkpoint", ["in a file", "lost"])
 def test_a_relay_restarts_while_the_replica_is_behind(make_world: MakeWorld, pair: Pair, checkpoint: str) -> None:
     """What a sweep publishes meanwhile is not published again when the replica brings it."""
     world = make_world(mysql=pair.primary.endpoint)
-    config = world.config(binlog=source(pair.replica.port))
+    stored: dict[str, object] = {}
+    if checkpoint == "in a file":
+        stored = {"checkpoint_store": "file", "checkpoint_file": str(world.folder / "position")}
+    config = world.config(binlog=source(pair.replica.port, **stored))
     relay = start(world, config)
     events = [world.insert("a1")]
     world.wait_sent(*events)
@@ -248,6 +251,13 @@ def test_what_the_replica_has_purged_is_swept_over(make_world: MakeWorld, pair: 
     world.wait_sent(*events)
     Judge(world).check({"a1": events})
     assert "binlog_lost" in relay.events()
+    assert relay.stop() == 0
+    by_file = run_command(config, "checkpoint", "set", "binlog.000001:4", "--yes")
+    assert by_file.returncode == 2 and "binlog.source is read by GTID only" in by_file.stderr
+    purge(pair.primary)
+    earliest = run_command(config, "checkpoint", "reset", "--to", "earliest", "--yes")
+    ((purged,),) = run(pair.replica, "SELECT @@global.gtid_purged")
+    assert f"read on from {purged.replace(chr(10), '')}" in earliest.stdout, "the replica's, not the primary's"
 
 
 def test_a_replica_that_dies_is_waited_for_or_replaced(make_world: MakeWorld, own_pair: Pair) -> None:

@@ -250,6 +250,14 @@ MUTANTS = [
         long=True,
     ),
     Mutant(
+        "p7-what-the-primary-purged-counts-as-read",
+        "P7",
+        "cdc_outbox/relay/poller.py",
+        "self._ledger.unreadable(purged_gtids(server))",
+        "self._ledger.unreadable(purged_gtids(self._session))",
+        "tests/unit/relay/test_poller.py::test_what_the_primary_purged_may_still_come_from_the_replica",
+    ),
+    Mutant(
         "p8-a-position-is-reason-enough",
         "P8",
         "cdc_outbox/relay/in_flight.py",
