@@ -173,6 +173,7 @@ class _Reader:
         self._start = start
         self._sink = sink
         self._stopped = False
+        self.trouble: str | None = None
 
     def run(self) -> None:
         database = self._world.database
