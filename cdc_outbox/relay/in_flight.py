@@ -120,6 +120,8 @@ class InFlight:
         """Called, with the lock held, whenever the settler has work."""
         self._open: dict[RowKey, Envelope] = {}
         self._transactions: deque[Transaction] = deque()
+        self._proposed = 0
+        """So many of them the settler is writing a position for."""
         self._compact_at = COMPACT
         self._outcomes: deque[Envelope] = deque()
         self._blocks: dict[Aggregate, Block] = {}
@@ -167,8 +169,9 @@ class InFlight:
 
     def _enter(self, transaction: Transaction) -> None:
         """Behind what is settled already, a stretch without events needs no entry of its own: while the first event
-        in flight is held, other tables' traffic must not fill the memory."""
-        last = self._transactions[-1] if self._transactions else None
+        in flight is held, other tables' traffic must not fill the memory. What a position is being written for does
+        not grow any more: it leaves with that position, which knows nothing of what came since."""
+        last = self._transactions[-1] if len(self._transactions) > self._proposed else None
         quiet = not transaction.unsettled and transaction.end is not None
         if quiet and last is not None and not last.unsettled and last.end is not None:
             last.absorb(transaction)
@@ -450,10 +453,12 @@ class InFlight:
                 if envelope.transaction is not None:
                     envelope.transaction.unsettled -= 1
             settled = list(takewhile(lambda transaction: not transaction.unsettled, self._transactions))
+            self._proposed = len(settled)
             return Progress(self._resumable.copy().past(settled), len(settled))
 
     def retract(self, batch: Sequence[Envelope]) -> None:
         with self._lock:
+            self._proposed = 0
             for envelope in batch:
                 if envelope.transaction is not None:
                     envelope.transaction.unsettled += 1
@@ -473,13 +478,13 @@ class InFlight:
             self.settled += len(batch)
             for envelope in batch:
                 self._close(envelope)
+            self._proposed = 0
             for _ in range(progress.transactions):
-                self._transactions.popleft()
+                self.traffic -= self._transactions.popleft().traffic
             self._start_written = self._start_written or self.reading
             if progress.transactions:
                 self._resumable = progress.position
-                self.traffic = 0
-                self.rotated = False
+                self.rotated = self.rotated and any(transaction.rotated for transaction in self._transactions)
             if len(self._transactions) >= self._compact_at:
                 self._compact()
 

@@ -211,6 +211,26 @@ def test_the_position_alone_is_written_only_when_it_moves() -> None:
     assert book.position_worth_writing == "in time"
 
 
+def test_what_comes_while_a_position_is_written_is_in_the_next_one() -> None:
+    book = ledger()
+    book.reading = True
+    (one,) = book.admit([transaction(1, event(1))])
+    book.hand([one], now=0)
+    book.acknowledge([one])
+    batch = book.take_outcomes(10)
+    progress = book.propose(batch)
+    meanwhile = transaction(2)
+    meanwhile.traffic, meanwhile.rotated = 1000, True
+    book.admit([meanwhile])
+    book.settle(batch, progress)
+    assert str(book.resumable) == f"{UUID}:1"
+    assert book.position_worth_writing == "now"
+    assert book.traffic == 1000
+    assert str(settle(book, [])) == f"{UUID}:1-2"
+    assert book.position_worth_writing == "no"
+    assert book.traffic == 0
+
+
 def test_without_ordering_nothing_is_blocked() -> None:
     book = InFlight(Position("binlog.000001", 4), ordered=False)
     (one,) = book.admit([transaction(1, event(1))])
