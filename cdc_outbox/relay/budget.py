@@ -8,7 +8,8 @@ from cdc_outbox.errors import Stopped
 
 
 class Budget:
-    """Counts events and bytes in flight. A single event larger than max_bytes travels alone."""
+    """Counts events and bytes in flight. A single event larger than max_bytes travels alone, or beside what may stay
+    for long."""
 
     def __init__(self, max_events: int, max_bytes: int) -> None:
         self.max_events = max_events
@@ -16,6 +17,7 @@ class Budget:
         self.events = 0
         self.bytes = 0
         self._aside = (0, 0)
+        self._held = 0
         self._closed = False
         self._changed = threading.Condition()
 
@@ -32,7 +34,7 @@ class Budget:
 
     def _has_room(self, size: int) -> bool:
         events, used = self.events - self._aside[0], self.bytes - self._aside[1]
-        if events <= 0:
+        if events <= 0 or (self.events <= self._held and 2 * used <= self.max_bytes):
             return True
         return events < self.max_events and used + size <= self.max_bytes
 
@@ -56,11 +58,11 @@ class Budget:
             self.bytes -= size
             self._changed.notify_all()
 
-    def set_aside(self, events: int, size: int) -> None:
-        """So much of what is in flight leaves its room to others: it may stay for long."""
+    def set_aside(self, events: int, size: int, *, held: int = 0) -> None:
+        """Of the `held` events in flight that may stay for long so much leaves its room to others."""
         with self._changed:
-            if (events, size) != self._aside:
-                self._aside = (events, size)
+            if (events, size, held) != (*self._aside, self._held):
+                self._aside, self._held = (events, size), held
                 self._changed.notify_all()
 
     def close(self) -> None:

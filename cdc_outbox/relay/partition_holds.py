@@ -83,6 +83,8 @@ class PartitionHolds:
         self.stuck: frozenset[Partition] = frozenset()
         self.held = HeldPartitions()
         """A new one with every change, for readers on other threads."""
+        self.waiting = 0
+        """Events in memory for those that are stuck, once one is held."""
         self.aside = (0, 0)
         """(events, bytes) that wait for a held one and are more than half of the window: they were there before it was
         noticed, and others need the room."""
@@ -95,7 +97,7 @@ class PartitionHolds:
             self._watched = {}
             self.stuck = frozenset()
             self.held = HeldPartitions()
-            self.aside = (0, 0)
+            self.waiting, self.aside = 0, (0, 0)
             return
         before = self._watched
         self._watched = {
@@ -113,7 +115,7 @@ class PartitionHolds:
             held = self.stuck
         if held != self.held.partitions:
             self.held = self._those(held)
-        self.aside = (max(0, over[0]), max(0, over[1])) if held else (0, 0)
+        self.waiting, self.aside = (events, (max(0, over[0]), max(0, over[1]))) if held else (0, (0, 0))
 
     def _those(self, partitions: frozenset[Partition]) -> HeldPartitions:
         return HeldPartitions(partitions, self._topics, {topic: len(led) for topic, (_, led) in self._led.items()})

@@ -64,7 +64,7 @@ class PartitionWatch:
         self._looked_at = now
         stuck, held = self._holds.stuck, self._holds.held.partitions
         self._holds.look(now, self._ledger.undelivered(), latest, hold_all=all_wait)
-        self._budget.set_aside(*self._holds.aside)
+        self._budget.set_aside(*self._holds.aside, held=self._holds.waiting)
         if self._holds.stuck != stuck or self._holds.held.partitions != held:
             self._tell(stuck, held)
 

@@ -122,6 +122,22 @@ def test_what_others_acknowledge_before_it_fills_all_of_the_window_is_enough(ben
     assert budget.take(1, 10, timeout=0.0)
 
 
+def test_a_row_larger_than_half_of_the_window_travels_beside_what_is_held(bench: Bench) -> None:
+    for envelope in bench.send(STUCK, 5):
+        envelope.size = 10_000
+    bench.pass_time(PATIENCE + 1, others_acknowledge=True)
+    budget = Budget(10, 100_000)
+    budget.add(5, 50_000)
+    budget.set_aside(*bench.holds.aside, held=bench.holds.waiting)
+    assert budget.take(1, 60_000, timeout=0.0)
+    assert not budget.take(1, 1, timeout=0.0)
+    bench.out.clear()
+    bench.pass_time(0.25)
+    budget.set_aside(*bench.holds.aside, held=bench.holds.waiting)
+    budget.give_back(5, 50_000)
+    assert not budget.take(1, 60_000, timeout=0.0)
+
+
 def test_what_was_sent_at_the_same_time_and_acknowledged_says_nothing(bench: Bench) -> None:
     bench.send(STUCK, 5)
     bench.latest = MARGIN
