@@ -73,7 +73,10 @@ class KafkaPythonPublisher:
         try:
             sent = self._producer.send(topic, record.value, record.key, record.headers, None, record.timestamp)
         except KafkaError as error:
-            done.append(Delivery(token, self._failed(error, topic)))
+            meaning = self._failed(error, topic)
+            if isinstance(meaning, Hold) and not meaning.suspect:
+                raise meaning from None  # each next one would wait as long; and if it went, it would overtake this one
+            done.append(Delivery(token, meaning))
             self._client.wakeup()
             return
 
