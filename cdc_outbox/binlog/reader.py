@@ -39,6 +39,7 @@ _LOST_BINLOG = ("purged", "could not find first log file", _MORE_GTIDS, "positio
 _NOT_BY_GTID = "auto_position"
 """In what a server says that has transactions without GTIDs, or might get some: it is not asked by set any more."""
 
+_NO_BINLOG = "binary log is not open"
 _SAME_SERVER_ID = "same server_uuid/server_id"
 
 Sink = Callable[[list[Transaction]], None]
@@ -215,13 +216,14 @@ class BinlogReader:
         """What an error packet in place of events says. Source: rpl_binlog_sender.cc."""
         text = error.text.lower()
         said = f"{error.text} ({error.code})"
-        if error.code in _MISSING_GRANTS:
+        if error.code in _MISSING_GRANTS and self._admit is None:
             return Refused(
                 f"MySQL does not let us read the binlog: {said}",
                 hint="GRANT REPLICATION SLAVE ON *.* TO <mysql.user>",
             )
-        told_by_admit = self._admit is not None and (_MORE_GTIDS in text or _NOT_BY_GTID in text)
-        if told_by_admit or error.code not in {_CANNOT_READ_BINLOG, _MARIADB_SAME_SERVER_ID}:
+        # Of a replica: said better by `admit`, or mended by another one in its place.
+        waits = self._admit is not None and any(sign in text for sign in (_MORE_GTIDS, _NOT_BY_GTID, _NO_BINLOG))
+        if waits or error.code not in {_CANNOT_READ_BINLOG, _MARIADB_SAME_SERVER_ID}:
             return _Lost(said)
         if _SAME_SERVER_ID in text:
             return Refused(

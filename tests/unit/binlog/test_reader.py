@@ -277,14 +277,17 @@ def test_a_replica_may_be_any_server(serving: Callable[..., Server]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("code", "text"),
     [
-        "Replica has more GTIDs than the source has, using the source's SERVER_UUID.",
-        "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file",
+        (1236, "Replica has more GTIDs than the source has, using the source's SERVER_UUID."),
+        (1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file"),
+        (1236, "Binary log is not open"),
+        (1227, "Access denied; you need the REPLICATION SLAVE privilege"),
     ],
 )
-def test_a_replica_that_cannot_be_read_now_is_asked_again(serving: Callable[..., Server], text: str) -> None:
-    """Whether it is behind or the binlog lost is not the server's to say."""
+def test_a_replica_that_cannot_be_read_now_is_asked_again(serving: Callable[..., Server], code: int, text: str) -> None:
+    """Whether it is behind or the binlog lost is not the server's to say; one that was put in its place may be mended,
+    or replaced."""
     asked: list[str] = []
 
     def admit(_: object, position: Position) -> None:
@@ -293,7 +296,7 @@ def test_a_replica_that_cannot_be_read_now_is_asked_again(serving: Callable[...,
             raise BinlogLost("neither server has it")
 
     with pytest.raises(BinlogLost, match="neither"):
-        reader_of(serving(error_packet(1236, text), b""), [], Position(gtid_set=GtidSet()), admit=admit).run()
+        reader_of(serving(error_packet(code, text), b""), [], Position(gtid_set=GtidSet()), admit=admit).run()
     assert len(asked) == 2
 
 
