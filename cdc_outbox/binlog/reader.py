@@ -100,6 +100,7 @@ class BinlogReader:
         self._position = start.copy()
         self._stop = threading.Event()
         self._stream: BinlogStream | None = None
+        self._dumped = ""
         self._admit = admit
         self._outage = _Outage(endless=admit is not None)
 
@@ -113,6 +114,11 @@ class BinlogReader:
     def trouble(self) -> str | None:
         """Why a replica cannot be read for longer than an ordinary reconnect takes. Usable from any thread."""
         return self._outage.trouble
+
+    @property
+    def dumped(self) -> str:
+        """server_uuid of the server that is read now, empty while none is. Usable from any thread."""
+        return self._dumped if self._stream is not None else ""
 
     def request_stop(self) -> None:
         """From any thread: `run` returns soon, also when it waits for the server."""
@@ -163,6 +169,7 @@ class BinlogReader:
                 uuid = _server_uuid(connection)
             except (pymysql.MySQLError, OSError, Hold) as error:
                 raise _Lost(str(error)) from error
+            self._dumped = uuid
             if self._admit is None and uuid != self._server_uuid:
                 what = f"MySQL {uuid} answers where {self._server_uuid} was: it is another server now"
                 raise Hold(what, reason="mysql")

@@ -132,7 +132,7 @@ def set_position(session: Session, settings: Settings, position: Position, *, st
     written = (position.file or None, position.offset or None, gtids)
     session.execute(query("position_set"), (settings.name, *written, state))
     if file is not None:
-        file.write(position, session.query("SELECT @@server_uuid")[0][0])
+        file.write(position, server_uuid(session))
 
 
 def reset(session: Session, settings: Settings, to: str, earliest: Position | None = None) -> Position:
@@ -144,6 +144,10 @@ def reset(session: Session, settings: Settings, to: str, earliest: Position | No
 
 
 # -- the server's own positions ---------------------------------------------------------------------------------
+
+
+def server_uuid(session: Session) -> str:
+    return str(session.query("SELECT @@server_uuid")[0][0])
 
 
 def uses_gtids(session: Session) -> bool:

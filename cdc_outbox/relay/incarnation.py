@@ -314,6 +314,7 @@ class Incarnation:
         poller = Poller(
             session=self._session(),
             binlog_session=partial(binlog_session, settings),
+            dumped=lambda: "" if self._reader is None else self._reader.dumped,
             fence=fence,
             tables=tables,
             ledger=self.ledger,

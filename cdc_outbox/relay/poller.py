@@ -25,6 +25,7 @@ from cdc_outbox.mysql.checkpoint import (
     purged_gtids,
     retention_left,
     server_position,
+    server_uuid,
 )
 from cdc_outbox.mysql.outbox_table import Candidate, OutboxTable, Row, RowStatus
 from cdc_outbox.mysql.session import Session, is_retriable
@@ -81,6 +82,7 @@ class Poller(Worker):
         *,
         session: Session,
         binlog_session: Callable[[Session], AbstractContextManager[Session]],
+        dumped: Callable[[], str],
         fence: Fence,
         tables: Mapping[TableName, OutboxTable],
         ledger: InFlight,
@@ -102,10 +104,14 @@ class Poller(Worker):
         on_swept: Callable[[Position], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """binlog_session: a session on the server whose binlog is read, given ours on the primary; raises Hold."""
+        """binlog_session: a session on the server whose binlog is read, given ours on the primary; raises Hold.
+
+        dumped: server_uuid of the one that the reader reads now, empty while it reads none.
+        """
         super().__init__("poller", on_failure)
         self._session = session
         self._binlog_session = binlog_session
+        self._dumped = dumped
         self._fence = fence
         self._tables = tables
         self._ledger = ledger
@@ -410,8 +416,10 @@ class Poller(Worker):
     def _look_at_watermark(self, old: Position) -> None:
         """Do not wait for what never comes: the server does not send it, or its GTID was owned and given back."""
         with contextlib.suppress(Hold), self._binlog_session(self._session) as server:
-            self._ledger.unreadable(purged_gtids(server))
-            if server is not self._session:
+            if server is self._session:
+                self._ledger.unreadable(purged_gtids(server))
+            elif server_uuid(server) == self._dumped():  # behind one name there may be many
+                self._ledger.unreadable(purged_gtids(server))
                 self._tell_how_far_behind(old, committed_position(server))
         now = server_position(self._session, gtids=self._gtids)
         if old.gtid_set is not None and now.gtid_set is not None:

@@ -266,14 +266,18 @@ def test_a_replica_may_be_any_server(serving: Callable[..., Server]) -> None:
     taken: list[Transaction] = []
     reader = reader_of(server, taken, Position(gtid_set=GtidSet()), admit=lambda connection, position: None)
 
+    dumped: list[str] = []
+
     def stop(transactions: list[Transaction]) -> None:
         taken.extend(transactions)
+        dumped.append(reader.dumped)
         raise Stopped
 
     reader._sink = stop
     reader.run()
     assert [event.event_id for t in taken for event in t.events] == ["e1"]
     assert reader.trouble is None
+    assert (dumped, reader.dumped) == (["bbbbbbbb-0000-0000-0000-000000000002"], "")
 
 
 @pytest.mark.parametrize(

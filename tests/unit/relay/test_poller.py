@@ -73,6 +73,7 @@ def poller(
     return Poller(
         **nothing,  # type: ignore[arg-type]
         binlog_session=nullcontext,
+        dumped=lambda: UUID,
         tables={},
         ledger=ledger,
         budget=budget,
@@ -139,12 +140,15 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 class Server:
     """What a server says of its GTIDs."""
 
-    def __init__(self, executed: str, *, owned: str = "", purged: str = "") -> None:
+    def __init__(self, executed: str, *, owned: str = "", purged: str = "", uuid: str = "") -> None:
+        self.uuid = uuid or UUID
         self.executed = executed
         self.owned = owned
         self.purged = purged
 
     def query(self, sql: str, args: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        if "server_uuid" in sql:
+            return [(self.uuid,)]
         if "gtid_purged" in sql:
             return [("gtid_purged", self.purged)]
         if "gtid_mode" in sql:
@@ -196,6 +200,15 @@ def test_what_the_primary_purged_may_still_come_from_the_replica(by_gtid: Poller
     assert by_gtid._ledger.streamed_past(gtids("1-12"))
     assert not by_gtid._ledger.streamed_past(gtids("1-13"))
     assert alerts == ["source_behind"]
+
+
+def test_of_another_replica_behind_the_same_name_nothing_is_concluded(by_gtid: Poller, alerts: list[str]) -> None:
+    """A new one has purged all: what the one that is read has yet to bring would be swept, and sent twice."""
+    other = Server(f"{UUID}:1-25", purged=f"{UUID}:1-25", uuid="bbbbbbbb-0000-0000-0000-000000000002")
+    by_gtid._binlog_session = lambda session: of_replica(other)
+    by_gtid._look_at_watermark(gtids("1-30"))
+    assert not by_gtid._ledger.streamed_past(gtids("1-11"))
+    assert not alerts
 
 
 def test_a_replica_that_has_it_is_not_behind(by_gtid: Poller, alerts: list[str]) -> None:
