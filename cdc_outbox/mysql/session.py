@@ -56,7 +56,7 @@ def connect(
         database=database,
         charset="utf8mb4",
         autocommit=True,
-        connect_timeout=CONNECT_TIMEOUT,
+        connect_timeout=CONNECT_TIMEOUT if read_timeout is None else min(CONNECT_TIMEOUT, read_timeout),
         read_timeout=read_timeout,
         write_timeout=read_timeout,
         client_flag=CLIENT.FOUND_ROWS,

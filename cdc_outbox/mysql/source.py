@@ -15,7 +15,7 @@ from pymysql.err import MySQLError
 from cdc_outbox.errors import BinlogLost, Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.mysql.checkpoint import server_position
-from cdc_outbox.mysql.session import Session, mysql_trouble
+from cdc_outbox.mysql.session import Session, connect, mysql_trouble
 
 if TYPE_CHECKING:
     import pymysql
@@ -29,7 +29,7 @@ SOURCE = "source"
 _OF_SOURCE = "binlog.source "
 
 PATIENCE = 4.0
-"""Seconds that either server may take for an answer."""
+"""Seconds that either server may take for an answer. Whoever stops the reader does not wait for much longer."""
 
 WHAT_IT_HAS = "SELECT @@global.gtid_mode, @@server_uuid, @@global.gtid_executed, @@global.gtid_purged"
 
@@ -83,17 +83,23 @@ def check_history(connection: pymysql.Connection[Any], settings: Settings, posit
     History(uuid, GtidSet.parse(executed), GtidSet.parse(purged)).check(position.gtid_set, has)
 
 
+def connect_to_read(settings: Settings) -> pymysql.Connection[Any]:
+    """A connection for a dump of the server whose binlog is read."""
+    return connect(settings.binlog_server, read_timeout=PATIENCE)
+
+
 @contextlib.contextmanager
 def binlog_session(settings: Settings, session: Session) -> Iterator[Session]:
     """A session on the server whose binlog is read: the one given, unless that is another server.
 
-    Raises Hold when that one is away.
+    Raises Hold when that one is away: before the server ends the session given, which is silent meanwhile.
     """
     if settings.binlog.source is None:
         yield session
         return
+    patience = min(PATIENCE, settings.leadership_timeout / 4)
     try:
-        other = Session(settings.binlog_server, lifetime=PATIENCE, bare=True)
+        other = Session(settings.binlog_server, lifetime=patience, bare=True)
         try:
             yield other
         finally:

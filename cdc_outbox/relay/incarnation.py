@@ -33,8 +33,8 @@ from cdc_outbox.mysql.checkpoint import (
 )
 from cdc_outbox.mysql.outbox_table import OutboxTable, column_names
 from cdc_outbox.mysql.position_file import position_file
-from cdc_outbox.mysql.session import Session, connect
-from cdc_outbox.mysql.source import SOURCE, binlog_session, check_history, of_source
+from cdc_outbox.mysql.session import Session
+from cdc_outbox.mysql.source import SOURCE, binlog_session, check_history, connect_to_read, of_source
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight, Stage
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEARTBEAT = 2.0
-"""Seconds between the server's signs of life on an idle dump; five missed ones mean a dead peer."""
+"""Seconds between the server's signs of life on an idle dump; three missed ones mean a dead peer."""
 
 JOIN_TIMEOUT = 6.0
 """Seconds that a stage's threads may take to end: longer than any single wait in them."""
@@ -337,7 +337,7 @@ class Incarnation:
             on_failure=self._on_failure,
         )
         reader = BinlogReader(
-            lambda: connect(settings.binlog_server, read_timeout=5 * HEARTBEAT),
+            partial(connect_to_read, settings),
             settings.table_names,
             recovered.start.copy(),
             self._pipeline.tail,

@@ -194,7 +194,7 @@ class Poller(Worker):
         if self._ledger.blocked:
             busy = self._free(number, quiet, later)
         changed |= self._sweep()
-        if time.monotonic() - self._counted_at >= COUNT_INTERVAL:
+        if time.monotonic() - self._counted_at >= COUNT_INTERVAL and not self._stop.is_set():
             self._count()
         return changed, busy
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pymysql.err import OperationalError
 
 from cdc_outbox.config import Settings
 from cdc_outbox.errors import BinlogLost, CdcOutboxError, Hold
 from cdc_outbox.gtid import GtidSet
-from cdc_outbox.mysql.source import History, is_of_source, of_source
+from cdc_outbox.mysql import session
+from cdc_outbox.mysql.session import Session
+from cdc_outbox.mysql.source import History, binlog_session, connect_to_read, is_of_source, of_source
+from cdc_outbox.relay.incarnation import JOIN_TIMEOUT
 
 A = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
 B = "bbbbbbbb-71ca-11e1-9e33-c80aa9429562"
@@ -50,15 +54,51 @@ def test_what_it_must_not_be(
         History(B, gtids(executed), gtids(purged)).check(gtids(position), gtids(f"{A}:1-20,{B}:1-3"))
 
 
-def test_a_hold_of_the_replica_is_known_by_its_text() -> None:
-    chosen = Settings.model_validate(
+def settings(**more: object) -> Settings:
+    return Settings.model_validate(
         {
             "name": "orders",
             "mysql": {"user": "relay", "password": "x", "database": "shop"},
             "kafka": {"bootstrap_servers": "kafka:9092"},
             "binlog": {"source": {"host": "replica"}},
+            **more,
         }
     )
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that connections to a replica that swallows everything waited: for each, to connect and to be greeted."""
+    waited: list[float] = []
+
+    def away(*, connect_timeout: float, read_timeout: float, **_: object) -> None:
+        waited.append(connect_timeout + read_timeout)
+        raise OperationalError(2003, "timed out")
+
+    monkeypatch.setattr(session, "FlavouredConnection", away)
+    return waited
+
+
+@pytest.mark.parametrize("timeout", ["3s", "10s", "1h"])
+def test_a_replica_that_swallows_everything_costs_nobody_his_session_on_the_primary(
+    waits: list[float], timeout: str
+) -> None:
+    """The poller's is silent while the replica is asked, and the server ends it after leadership_timeout."""
+    chosen = settings(leadership_timeout=timeout)
+    with pytest.raises(Hold, match="timed out"), binlog_session(chosen, Session.__new__(Session)):
+        pass
+    assert sum(waits) < chosen.leadership_timeout
+
+
+def test_a_replica_that_swallows_everything_does_not_keep_the_reader_from_ending(waits: list[float]) -> None:
+    """It is one of the two: no connection, or no greeting on it."""
+    with pytest.raises(OperationalError):
+        connect_to_read(settings())
+    assert sum(waits) / 2 < JOIN_TIMEOUT - 1
+
+
+def test_a_hold_of_the_replica_is_known_by_its_text() -> None:
+    chosen = settings()
     text = of_source(chosen, "it is away")
     assert text == "binlog.source replica:3306: it is away"
     assert is_of_source(text) and not is_of_source("no broker answers") and not is_of_source(None)
