@@ -51,8 +51,8 @@ def connect(
         host=settings.host,
         port=settings.port,
         user=settings.user,
-        # PyMySQL would take text for Latin-1.
-        password=settings.password.get_secret_value().encode(),
+        # PyMySQL would take text for Latin-1. From the environment it may be any bytes.
+        password=settings.password.get_secret_value().encode(errors="surrogateescape"),
         database=database,
         charset="utf8mb4",
         autocommit=True,

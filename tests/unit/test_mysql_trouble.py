@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pymysql
 import pytest
+from pydantic import SecretStr
 
 from cdc_outbox.config import MySQLSettings
 from cdc_outbox.errors import Hold, Refused
+from cdc_outbox.mysql import session
 from cdc_outbox.mysql.session import mysql_trouble
 
 SETTINGS = MySQLSettings.model_validate({"user": "relay", "password": "p", "database": "shop"})
@@ -49,3 +53,13 @@ def test_what_passes_by_itself_is_a_hold(code: int) -> None:
 @pytest.mark.parametrize("code", [1044, 1045, 1049, 1146, 1227])
 def test_what_a_person_must_put_right_is_refused(code: int) -> None:
     assert isinstance(mysql_trouble(raised(code), SETTINGS), Refused)
+
+
+@pytest.mark.parametrize("password", [b"plain", "pässwört €".encode(), b"\xff\xfe no UTF-8"])
+def test_a_password_reaches_the_server_as_the_environment_has_it(
+    monkeypatch: pytest.MonkeyPatch, password: bytes
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(session, "FlavouredConnection", lambda **options: given.append(options["password"]))
+    session.connect(SETTINGS.model_copy(update={"password": SecretStr(os.fsdecode(password))}))
+    assert given == [password]
