@@ -181,8 +181,8 @@ def read_only(variables: Variables) -> Finding:
     )
 
 
-def binlog(variables: Variables, server_id: int | None) -> Iterator[Finding]:
-    """server_id: mysql.server_id of the settings."""
+def binlog(variables: Variables, server_id: int | None, section: str = "mysql") -> Iterator[Finding]:
+    """server_id: what the relay calls itself there, as this section of the settings has it."""
     if not variables.on("log_bin"):
         yield Finding(
             "log-bin",
@@ -200,7 +200,7 @@ def binlog(variables: Variables, server_id: int | None) -> Iterator[Finding]:
     yield _order_of_commits(variables)
     yield _compression(variables)
     yield _retention(variables)
-    yield _server_id(variables, server_id)
+    yield _server_id(variables, server_id, section)
     yield _gtid_mode(variables)
 
 
@@ -311,7 +311,7 @@ def _retention(variables: Variables) -> Finding:
     )
 
 
-def _server_id(variables: Variables, ours: int | None) -> Finding:
+def _server_id(variables: Variables, ours: int | None, section: str) -> Finding:
     theirs = variables.number("server_id") or 0
     if theirs == 0:
         return Finding(
@@ -325,9 +325,9 @@ def _server_id(variables: Variables, ours: int | None) -> Finding:
         return Finding(
             "server-id",
             "error",
-            f"mysql.server_id = {ours} is the server's own server_id",
+            f"{section}.server_id = {ours} is the server's own server_id",
             "the relay reads as a replica and needs an id of its own",
-            "mysql: {server_id: null}  # a random one for each process",
+            f"{section}: {{server_id: null}}  # a random one for each process",
         )
     return Finding("server-id", "ok", f"server_id = {theirs}")
 

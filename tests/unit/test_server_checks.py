@@ -126,6 +126,10 @@ def test_a_binlog_that_is_never_purged_is_kept_long_enough(changes: dict[str, st
 
 def test_our_server_id_must_not_be_the_servers() -> None:
     assert wrong(everything(variables(server_id="7"), server_id=7)) == [("server-id", "error")]
+    findings = server_checks.binlog(variables(server_id="7"), 7, "binlog.source")
+    (finding,) = [one for one in findings if one.check == "server-id"]
+    assert finding.found.startswith("binlog.source.server_id = 7 ")
+    assert finding.fix is not None and finding.fix.startswith("binlog.source: {server_id: null}")
 
 
 @pytest.mark.parametrize(
