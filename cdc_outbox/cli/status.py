@@ -76,6 +76,8 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         return f"{counts[state]:,}{'+' if state in more else ''} {state}"
 
     left = found["binlog_retention_left_seconds"]
+    kept = "retention unknown" if left is None else f"{ago(left)} until it may be purged"
+    read_from = f", read from {found['source']}" if found["source"] else ""
     blocked = _number(found["blocked_aggregates"]) + ("+" if found.get("blocked_aggregates_is_lower_bound") else "")
     lines = [
         ("relay", found["relay"]),
@@ -89,7 +91,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("in flight", _number(found["in_flight"])),
         ("holds", ", ".join(found["holds"] or []) or "none"),
         ("decoder", found["decoder"] or "unknown: no leader answers on http.listen"),
-        ("binlog", "retention unknown" if left is None else f"{ago(left)} until it may be purged"),
+        ("binlog", kept + read_from),
     ]
     if found["last_error"]:
         lines.append(("last error", found["last_error"]))

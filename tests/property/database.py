@@ -91,6 +91,14 @@ class Replica:
     binlog: list[Entry]
 
 
+@dataclass
+class Source:
+    """A replica that is read: it has the first `has` entries of the binlog; of these the first `purged` are purged."""
+
+    has: int = 0
+    purged: int = 0
+
+
 @dataclass(frozen=True)
 class Change:
     """What one commit did to a row."""
@@ -121,6 +129,8 @@ class Database:
         self.uuid = FIRST_SERVER
         self.replica: Replica | None = None
         """What the replica will ever have of this server."""
+        self.source: Source | None = None
+        """Whose binlog is read; None: this server's own."""
         self.away = False
         self.read_only = False
         self.sessions: list[Session] = []
@@ -200,6 +210,8 @@ class Database:
         """FLUSH BINARY LOGS and PURGE everything before."""
         self.file += 1
         self.purged = len(self.binlog)
+        if self.source is not None and self.file % 2:
+            self.source.purged = self.source.has  # with every other purge of the primary's, not with each
         self.binlog.append(Entry(self.file, 4, None, rotated=True))
 
     def replicate(self) -> None:
@@ -218,6 +230,9 @@ class Database:
         self.rows, self.checkpoint, self.binlog = dict(found.rows), found.checkpoint, []
         self.unseen, self.owned, self.locked = {}, set(), set()
         self.started_at = self.scheduler.now
+        if self.source is not None:
+            # One that has no more than the new primary. Nobody else may be read.
+            self.source = Source(sum(not entry.rotated for entry in found.binlog[: self.source.has]))
         for entry in found.binlog:
             if not entry.rotated:
                 self.binlog.append(replace(entry, file=1, offset=self.place(len(self.binlog))[1] + 10))
@@ -242,8 +257,17 @@ class Database:
         return [] if gtid is None else [gtid]
 
     def executed(self) -> GtidSet:
-        numbers = [n for n in range(1, len(self.binlog) + 1) if n not in self.unseen and n not in self.owned]
+        numbers = range(1, len(self.binlog) + 1)
+        return self.gtids_of(n for n in numbers if n not in self.unseen and n not in self.owned)
+
+    def gtids_of(self, numbers: Iterable[int]) -> GtidSet:
         return GtidSet(one for number in numbers for one in self.gtid_ranges(number))
+
+    @property
+    def readable(self) -> tuple[int, int]:
+        """(entries that the server which is read has purged, entries that it has)."""
+        source = self.source
+        return (self.purged, len(self.binlog)) if source is None else (source.purged, source.has)
 
 
 @dataclass
@@ -261,6 +285,7 @@ class Session:
     """What the open transaction makes of the checkpoint row, None: nothing."""
     moves_position: bool = False
     in_transaction: bool = False
+    of_source: bool = False
     fence: tuple[int, str] | None = None
     """(epoch, owner) that the open transaction was begun with."""
 
@@ -422,10 +447,12 @@ class Session:
             for number in sorted({*database.unseen, *database.owned})
             for one in database.gtid_ranges(number)
         )
-        purged = GtidSet(one for n in range(1, database.purged + 1) for one in database.gtid_ranges(n))
+        gone, there = database.readable if self.of_source else (database.purged, 0)
+        executed = database.gtids_of(range(1, there + 1)) if self.of_source else database.executed()
+        purged = database.gtids_of(range(1, gone + 1))
         facts: dict[str, object] = {
             "@@global.gtid_owned": owned,
-            "@@global.gtid_executed": database.executed(),
+            "@@global.gtid_executed": executed,
             "@@global.gtid_purged": purged,
             "@@server_uuid": database.uuid,
             "1": 1,

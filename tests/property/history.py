@@ -80,16 +80,18 @@ class Plan:
     seed: int
     acts: Sequence[Act]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    source: bool = False
+    """A replica is read in the server's place."""
 
     @staticmethod
-    def made_of(seed: int, length: int) -> Plan:
+    def made_of(seed: int, length: int, *, source: bool = False) -> Plan:
         """The history of a seed: the same each time."""
         chance = random.Random(seed)
         kinds = chance.sample(TROUBLE, chance.randint(0, 6))
         apart = random.Random(f"more of {seed}")
         kinds += apart.sample(MORE_TROUBLE, apart.choice((0, 0, 0, 0, 1, 1, 2)))
         names = [chance.choice(kinds if kinds and chance.random() < 0.3 else WORK) for _ in range(length)]
-        return Plan(seed, [(name, chance.randrange(2**32)) for name in names])
+        return Plan(seed, [(name, chance.randrange(2**32)) for name in names], source=source)
 
 
 def _one_in_eight(this: str, chance: random.Random, otherwise: str) -> str:
@@ -116,6 +118,8 @@ class History:
             "read_at_once": chance.choice((1, 3, 20)),
             "max_rate": chance.choice((None, None, None, 3.0, 50.0)),
         }
+        if plan.source:
+            chosen |= {"gtids": True, "replication": random.Random(plan.seed)}
         self.world = World(**{**chosen, **plan.settings})
         self.refusing = chance.choice((0.0, 0.1, 0.5))
         """Share of events that are refused at first, or for good."""
@@ -420,6 +424,7 @@ class History:
         while database.unseen:
             database.become_visible()
         database.owned.clear()
+        self.world.source_keeps_up = True
         for relay in self.world.relays:
             relay.frozen = False
             relay.commit_fault = None

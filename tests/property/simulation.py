@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from cdc_outbox.errors import BinlogLost, CdcOutboxError, Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.publisher import OnDeliveries
 from cdc_outbox.model import Event, Position, TableName, Transaction
-from cdc_outbox.mysql import checkpoint, leadership
+from cdc_outbox.mysql import checkpoint, leadership, source
 from cdc_outbox.mysql.position_file import PositionFile
 from cdc_outbox.relay import (
     budget,
@@ -36,7 +37,7 @@ from cdc_outbox.relay import (
 )
 from cdc_outbox.relay.brake import Brake
 from tests.property.broker import DEAD_LETTERS, Broker, MemoryPublisher
-from tests.property.database import KIND, PAYLOAD, TABLE, Database, Row, Session
+from tests.property.database import KIND, PAYLOAD, TABLE, Database, Row, Session, Source
 from tests.property.judge import Judge
 from tests.property.scheduler import (
     Process,
@@ -182,16 +183,17 @@ class _Reader:
         if gtids is None:
             number = sum(self._start.reached(Position(*database.place(n + 1))) for n in range(len(database.binlog)))
         while not self._stopped:
-            self._world.scheduler.wait(lambda number=number: self._stopped or len(database.binlog) > number, 1.0)
-            if database.away or database.uuid != uuid:
+            self._world.scheduler.wait(lambda number=number: self._stopped or database.readable[1] > number, 1.0)
+            if (database.away and database.source is None) or database.uuid != uuid:
                 raise Hold("MySQL is away, or another server in its place", reason="mysql")
             read: list[Transaction] = []
-            while len(database.binlog) > number and len(read) < self._world.read_at_once:
+            purged, there = database.readable
+            while there > number and len(read) < self._world.read_at_once:
                 number += 1
                 ranges = database.gtid_ranges(number)
-                if gtids is not None and GtidSet(ranges).issubset(gtids) and (ranges or number <= database.purged):
+                if gtids is not None and GtidSet(ranges).issubset(gtids) and (ranges or number <= purged):
                     continue
-                if number <= database.purged:
+                if number <= purged:
                     raise BinlogLost("the binlog was purged")
                 read.extend(self._transactions(number))
             if read and not self._stopped:
@@ -273,13 +275,24 @@ class World:
         read_at_once: int = 3,
         max_rate: float | None = None,
         position_in_file: bool = False,
+        replication: random.Random | None = None,
     ) -> None:
+        """replication: by whose choice a replica, whose binlog is read, gets on; None: the server itself is read."""
         self.scheduler = Scheduler()
         self.judge = Judge(ordered=ordering != "none")
         self.database = Database(self.scheduler, gtids=gtids)
         self.database.on_commit = self.judge.on_commit
         self.database.on_count = self.judge.on_count
         self.judge.database = self.database
+        self._replication = replication
+        self._source_halts_until = 0.0
+        self.source_keeps_up = False
+        binlog: dict[str, object] = {}
+        if position_in_file:
+            binlog = {"checkpoint_store": "file", "checkpoint_file": "position.json"}
+        if replication is not None:
+            self.database.source = Source()
+            binlog["source"] = {"host": "replica"}
         self.broker = Broker(self.judge)
         self.read_at_once = read_at_once
         self.relays: list[Relay] = []
@@ -291,7 +304,7 @@ class World:
                 "name": "simulated",
                 "mysql": {"user": "u", "password": "p", "database": TABLE.database},
                 "outbox": {"claim": claim, "ordering": ordering, "sending_timeout": SENDING_TIMEOUT[claim]},
-                "binlog": {"checkpoint_store": "file", "checkpoint_file": "position.json"} if position_in_file else {},
+                "binlog": binlog,
                 "kafka": {"bootstrap_servers": "nowhere:1", "dead_letter_topic": DEAD_LETTERS},
                 "retry": {"waits": [1.0, 3.0], "poll_interval": 0.2, "jitter": 0.0},
                 "leadership_timeout": 4.0,
@@ -321,6 +334,7 @@ class World:
             (leadership, "Session", self._session),
             (leadership, "Lease", lambda: real_lease(time.monotonic)),
             (incarnation, "Session", self._session),
+            (source, "Session", self._source_session),
             (incarnation, "OutboxTable", MemoryTable),
             (incarnation, "position_file", self._position_file),
             (checkpoint, "position_file", self._position_file),
@@ -358,6 +372,11 @@ class World:
         self.scheduler.give_way()
         return self.database.connect(self._current(), lifetime)
 
+    def _source_session(self, settings: object, *, lifetime: float, bare: bool) -> Session:
+        session = self.database.connect(self._current(), lifetime)
+        session.of_source = True
+        return session
+
     def _publisher(self, settings: object, deliver: OnDeliveries, timeout: float = 0.0) -> MemoryPublisher:
         self.scheduler.give_way()
         if self.broker.away:
@@ -392,6 +411,19 @@ class World:
     def advance(self, seconds: float) -> None:
         self.scheduler.now += seconds
         self.database.end_silent_sessions()
+        if self._replication is not None:
+            self._replicate(self._replication)
+
+    def _replicate(self, chance: random.Random) -> None:
+        """The replica that is read gets some further, or halts for as much as minutes."""
+        source, now, all_there_is = self.database.source, self.scheduler.now, len(self.database.binlog)
+        assert source is not None
+        if self.source_keeps_up:
+            source.has = all_there_is
+        elif now >= self._source_halts_until:
+            source.has = chance.randint(source.has, all_there_is)
+            if chance.random() < 0.02:
+                self._source_halts_until = now + chance.choice((0.5, 3.0, 12.0, 90.0))
 
     def round(self) -> None:
         """Everything that can move does, once, in hardly any time; if nothing can, time goes on until it can."""

@@ -70,6 +70,12 @@ def test_the_promises_hold_whatever_happens(part: int) -> None:
     assert steps > 10_000
 
 
+def test_the_promises_hold_with_a_replica_that_is_behind() -> None:
+    """It is read in the server's place, and gets on as it likes."""
+    steps = sum(check(Plan.made_of(seed, 30, source=True)) for seed in range(50))
+    assert steps > 10_000
+
+
 @pytest.mark.parametrize("plan", [pytest.param(plan, id=name) for name, plan in KEPT.items()])
 def test_a_history_that_was_kept(plan: Plan) -> None:
     History(plan).run()
@@ -81,7 +87,7 @@ def test_the_promises_hold_whatever_happens_for_long() -> None:
     first = time.time_ns() % 1_000_000_000
     until, steps, seed = time.monotonic() + SECONDS, 0, first
     while time.monotonic() < until:
-        steps += check(Plan.made_of(seed, 80))
+        steps += check(Plan.made_of(seed, 80, source=seed % 4 == 0))
         seed += 1
     print(f"{seed - first} histories from seed {first}, {steps} steps")
     assert steps > 10_000

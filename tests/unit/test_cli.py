@@ -306,6 +306,7 @@ STATUS: dict[str, Any] = {
     "leader": "host/1/abc",
     "server_id": 7,
     "position": {"file": "binlog.000001", "pos": 4, "gtid_set": None},
+    "source": "replica:3306",
     "lag": {"seconds": 1.5, "events": 3},
     "counts": {
         "pending": 1,
@@ -336,7 +337,16 @@ def test_status(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(cli("status", "--json", "--full").out) == STATUS
     text = cli("status").out
     assert asked == [True, False]
-    for part in ("binlog.000001:4", "100,000+ sent", "5 parked", "kafka", "2h00m", "pure", "订单"):
+    for part in (
+        "binlog.000001:4",
+        "100,000+ sent",
+        "5 parked",
+        "kafka",
+        "2h00m",
+        "read from replica:3306",
+        "pure",
+        "订单",
+    ):
         assert part in text
 
 
