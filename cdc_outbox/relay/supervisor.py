@@ -173,7 +173,11 @@ class Supervisor:
                 return
             except Exception as error:
                 self._judge(error)
-                self._wait(self._backoff.next())
+            # An incarnation is full of cycles, and the collector is calmed: a night's outage would pile them up, each
+            # with a Kafka client and its threads.
+            self._failure = None
+            gc.collect()
+            self._wait(self._backoff.next())
 
     def _wait(self, seconds: float) -> None:
         self._stopping.wait(seconds)

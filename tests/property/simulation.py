@@ -331,6 +331,7 @@ class World:
             (supervisor, "boottime", time.monotonic),
             (leadership, "boottime", time.monotonic),
             (supervisor, "os", SimpleNamespace(_exit=self._exit, environ={})),
+            (supervisor, "gc", SimpleNamespace(collect=lambda: None)),
             (leadership, "Session", self._session),
             (leadership, "Lease", lambda: real_lease(time.monotonic)),
             (incarnation, "Session", self._session),
