@@ -114,3 +114,4 @@ def test_sigterm_drains_and_leaves_nothing_half_done(world: World) -> None:
     world.start()
     world.wait_settled()
     Judge(world).check(commits)
+    Judge(world).check_no_duplicates()

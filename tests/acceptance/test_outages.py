@@ -132,6 +132,11 @@ def test_a_read_only_server_is_waited_for(make_world: Callable[..., World], make
     assert relay.running
 
 
+def _refused(world: World) -> int:
+    """Logins that were not accepted since the server's start."""
+    return int(world.execute("SHOW GLOBAL STATUS LIKE 'Aborted_connects'")[0][1])
+
+
 def test_a_password_that_stops_working_is_waited_for(make_world: Callable[..., World], make_mysql: MakeMySQL) -> None:
     """At a start it would be refused; a relay that has led waits until the password works again."""
     server = make_mysql()
@@ -145,6 +150,7 @@ def test_a_password_that_stops_working_is_waited_for(make_world: Callable[..., W
         with suppress(pymysql.MySQLError):
             world.execute(f"KILL {connection}")
     relay.wait_for("hold")
+    wait_until(lambda: not relay.running or _refused(world) > 2, "it was refused and tried again")
     world.execute("ALTER USER relay@'%' IDENTIFIED BY 'first'")
     world.wait_sent(world.insert("a1"))
     assert relay.running

@@ -92,6 +92,7 @@ def test_aggregates_are_compared_as_they_are() -> None:
     (one,) = book.admit([transaction(1, event(1, "A1"))])
     book.refuse(one, REFUSED, retry_in=10)
     assert book.blocks(event(2, "a1")) is None
+    assert book.blocks(event(3, "A1")) is not None
 
 
 def test_a_pass_frees_only_what_nothing_touched_since() -> None:
