@@ -265,3 +265,4 @@ def test_a_purged_binlog_is_swept_over(make_world: Callable[..., World], make_my
     last = world.insert("a1")
     world.wait_sent(*missed, last)
     Judge(world).check({"a1": [first, *missed, last]})
+    assert relay.events().count("binlog_lost") == 1, "it is told once, and not tried again and again"
