@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -43,8 +44,9 @@ class Cluster:
     def repair(self) -> None:
         for broker in self.brokers:
             broker.resume()
-            if not broker.alive:
-                broker.start()
+        with ThreadPoolExecutor() as pool:
+            for started in [pool.submit(broker.start) for broker in self.brokers if not broker.alive]:
+                started.result()
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +81,14 @@ def test_brokers_are_lost_one_by_one(
 ) -> None:
     """Without one it flows on; without two there are too few replicas and no controller."""
     world, relay = started(make_world, cluster, client)
-    load = Load(world)
+    load = Load(world, rate=30)
     first, second, _ = leaders = cluster.leaders(world.topic)
     assert set(leaders) == {0, 1, 2}
     cluster.brokers[first].kill()
     all_partitions_flow(world)
     cluster.brokers[second].kill()
     relay.wait_for("hold")
-    load.pile_up(100)
+    load.pile_up(30)
     assert no_retry_spent(world)
     assert recovery.measure(world, cluster.repair, record_property) < recovery.AT_MOST
     all_partitions_flow(world)
@@ -101,11 +103,11 @@ def test_too_few_replicas_in_sync(
 ) -> None:
     """The leaders are there and refuse what only two of three would have."""
     world, relay = started(make_world, cluster, client)
-    load = Load(world)
+    load = Load(world, rate=30)
     set_topic_config(world.bootstrap, world.topic, "min.insync.replicas", "3")
     cluster.brokers[0].kill()
     relay.wait_for("hold")
-    load.pile_up(100)
+    load.pile_up(30)
     assert no_retry_spent(world)
 
     def allow_two() -> None:
@@ -124,7 +126,7 @@ def test_a_frozen_leader(
 ) -> None:
     """Its connections stay open and its partitions are led by others soon."""
     world, relay = started(make_world, cluster, client)
-    load = Load(world)
+    load = Load(world, rate=30)
     leader = cluster.leaders(world.topic)[0]
     cluster.brokers[leader].pause()
     wait_until(lambda: leader not in cluster.leaders(world.topic), "others lead its partitions")
@@ -139,7 +141,7 @@ def test_a_frozen_leader(
 @pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 def test_a_rolling_restart_is_no_outage(make_world: Callable[..., World], cluster: Cluster, client: str) -> None:
     world, relay = started(make_world, cluster, client)
-    load = Load(world)
+    load = Load(world, rate=30)
     for broker in cluster.brokers:
         broker.restart()
         all_partitions_flow(world)

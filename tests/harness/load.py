@@ -10,7 +10,7 @@ from tests.harness.writer import Writer
 class Load:
     """Begins at once; returns when the first events are settled."""
 
-    def __init__(self, world: World, rate: float = 100) -> None:
+    def __init__(self, world: World, rate: float = 50) -> None:
         """rate: transactions a second of each of two threads."""
         self._world = world
         self.judge = Judge(world)
