@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from cdc_outbox.config import HttpSettings
 from cdc_outbox.ops.health import HealthServer
@@ -69,6 +72,38 @@ def test_queries_name_only_metrics_and_labels_that_there_are(expression: str) ->
     used = {one for part in re.findall(r"\{([^}]*)\}", bare) for one in re.findall(r"(\w+)\s*(?:=|!)", part)}
     used |= {one.strip() for part in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", bare) for one in part.split(",")}
     assert used <= labels
+
+
+def lost(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Where `theirs` does not have what `ours` has."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key, value in ours.items():
+            yield from lost(value, theirs[key], f"{path}.{key}") if key in theirs else [f"{path}.{key}"]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for at, (value, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from lost(value, other, f"{path}[{at}]")
+    elif ours != theirs:
+        yield path
+
+
+def test_grafanas_own_types_know_everything_in_the_dashboard() -> None:
+    """A key that Grafana does not know, or a value of another kind, does not come back from them."""
+    register_default_plugins()
+    back = json.loads(JSONEncoder().encode(Dashboard.from_json(BOARD)))
+    ours_alone = {".annotations.list[0].titleFormat", ".annotations.list[0].textFormat"}  # of Prometheus' annotations
+    assert set(lost(BOARD, back)) == ours_alone
+
+
+def test_panels_fill_the_rows_and_do_not_overlap() -> None:
+    taken = [
+        (x, y)
+        for panel in BOARD["panels"]
+        for place in [panel["gridPos"]]
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken)) == 24 * (max(y for _, y in taken) + 1)
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
 
 
 def test_every_metric_is_looked_at() -> None:
