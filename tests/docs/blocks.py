@@ -25,7 +25,15 @@ TRANSLATED = {name.replace(".md", ".zh-CN.md"): name for name in ("README.md", "
 RUN = {
     "docs/tutorial.md": "tests/acceptance/test_tutorial.py",
     **dict.fromkeys(
-        ("README.md", "docs/how-to.md", "docs/migrate.md", "docs/reference.md", "docs/runbook.md", "docs/consumer.md"),
+        (
+            "README.md",
+            "docs/how-to.md",
+            "docs/migrate.md",
+            "docs/deploy.md",
+            "docs/reference.md",
+            "docs/runbook.md",
+            "docs/consumer.md",
+        ),
         "tests/acceptance/test_pages.py",
     ),
 }
