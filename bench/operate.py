@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ NAME = "operate"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-operate.md"
 
 _CHUNK = 250_000
+_FILLING = 2
+"""Sessions that fill the table at once."""
 _STATES = {
     "pending": "0, 0, NULL",
     "parked": "0, 0, NOW()",
@@ -113,18 +116,22 @@ def _place(servers: Servers) -> Iterator[tuple[Settings, Path]]:
 
 def _fill(servers: Servers, settings: Settings, rows: int) -> None:
     """Not through the binlog: no relay is to read these, and it would take twice as long."""
-    with (
-        servers.filled_quickly(),
-        servers.connect(settings.mysql.database) as session,
-        session.cursor() as cursor,
-    ):
+    chunks = [(done, min(_CHUNK, rows - done)) for done in range(0, rows, _CHUNK)]
+    with servers.filled_quickly(), ThreadPoolExecutor(_FILLING) as fillers:
+        list(fillers.map(lambda chunk: _fill_chunk(servers, settings, chunk, rows), chunks))
+        with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
+            cursor.execute(f"SET SESSION cte_max_recursion_depth = {_CHUNK}")
+            for state in _STATES.values():
+                cursor.execute(_rows(OPEN, state))
+            cursor.execute("ANALYZE TABLE outbox_event")
+
+
+def _fill_chunk(servers: Servers, settings: Settings, chunk: tuple[int, int], rows: int) -> None:
+    done, count = chunk
+    with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
         cursor.execute(f"SET SESSION sql_log_bin = 0, cte_max_recursion_depth = {_CHUNK}")
-        for done in range(0, rows, _CHUNK):
-            _say(f"{done:,} of {rows:,} rows")
-            cursor.execute(_rows(min(_CHUNK, rows - done), "2, 0, NULL"))
-        for state in _STATES.values():
-            cursor.execute(_rows(OPEN, state))
-        cursor.execute("ANALYZE TABLE outbox_event")
+        cursor.execute(_rows(count, "2, 0, NULL"))
+    _say(f"{done + count:,} of {rows:,} rows")
 
 
 def _rows(count: int, state: str) -> str:
