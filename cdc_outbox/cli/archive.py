@@ -33,6 +33,10 @@ def archive(
         str | None,
         typer.Option("--pause", metavar="TIME", help="Rest between two: 50ms, 0s.", show_default="as writers need it"),
     ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option("--rate", min=1, metavar="ROWS", help="At most so many a second.", show_default="no limit"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
@@ -64,6 +68,7 @@ def archive(
                     older_than=seconds,
                     batch=batch,
                     pause=rest,
+                    rate=rate,
                     dry_run=dry_run,
                     on_progress=tell,
                 )

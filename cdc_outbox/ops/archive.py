@@ -64,13 +64,14 @@ def archive(
     older_than: float,
     batch: int,
     pause: float | None,
+    rate: float | None = None,
     dry_run: bool,
     on_progress: OnProgress,
 ) -> Progress:
     """Move (into None: delete) what is sent and was created more than `older_than` seconds ago; gives the end.
 
-    In id order, `batch` rows in a transaction, `pause` seconds between two; None: as long as `rest` says. Interrupted
-    anywhere it has moved whole batches, and the next run goes on. Raises Refused and Hold.
+    In id order, `batch` rows in a transaction, `pause` seconds between two; None: as long as `rest` says. rate: rows a
+    second at most. Interrupted anywhere it has moved whole batches, and the next run goes on. Raises Refused and Hold.
     """
     if into is not None and into in settings.table_names:
         raise Refused(f"{into} is one of outbox.tables: it cannot be its own archive", hint="give --into another table")
@@ -93,7 +94,9 @@ def archive(
             moved, left = moved + batch_moved.rows, left + len(page.old) - batch_moved.rows
             on_progress(Progress(min(1.0, (above - first + 1) / (guess - first + 1)), moved, left))
             if page.old and not dry_run:
-                time.sleep(rest(batch_moved.committing, time.monotonic() - begun) if pause is None else pause)
+                took = time.monotonic() - begun
+                waits = rest(batch_moved.committing, took) if pause is None else pause
+                time.sleep(waits if rate is None else max(waits, batch_moved.rows / rate - took))
     return Progress(1.0, moved, left)
 
 
