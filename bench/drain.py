@@ -30,10 +30,8 @@ def drain_backlog(servers: Servers, side: Side, backlog: Backlog, say: Say) -> D
         last = fill(place, backlog)
         say(f"{side.name}: draining")
         contender = side.contender(place)
-        binlog = servers.binlog_size()
         try:
-            contender.start()
-            drain = _watch(place, side, contender, backlog, last=last, binlog=binlog)
+            drain = _start_and_watch(place, side, contender, backlog, last)
         finally:
             contender.stop()
         side.check(contender)
@@ -52,8 +50,8 @@ def _described(backlog: Backlog) -> str:
     return " ".join(parts)
 
 
-def _watch(place: Site, side: Side, contender: Contender, backlog: Backlog, *, last: int, binlog: int) -> Drain:
-    """last: the last row's id; binlog: its size before the side was started."""
+def _start_and_watch(place: Site, side: Side, contender: Contender, backlog: Backlog, last: int) -> Drain:
+    """last: the last row's id."""
     servers, events = place.servers, backlog.events
     limit = GRACE + events * (1 + backlog.noise) / SLOWEST
     with servers.connect(place.database) as session, session.cursor() as cursor:
@@ -68,6 +66,9 @@ def _watch(place: Site, side: Side, contender: Contender, backlog: Backlog, *, l
             what = f"all but {count:,} of {events:,} events sent"
             contender.wait_until(lambda: sent_but(count), what, seconds=limit, pause=_GLANCE)
 
+        binlog = servers.binlog_size()
+        sent_but(0), servers.mysqld_cpu()  # connects to Kafka, finds the process: not to be waited for later
+        contender.start()
         begin, relay, mysqld = time.monotonic(), contender.cpu, servers.mysqld_cpu()
         wait(events // 2)
         half = time.monotonic()

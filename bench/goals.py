@@ -146,12 +146,12 @@ def _idle(figures: Sequence[Idle]) -> list[Goal]:
 def _further(results: Results) -> list[Goal]:
     found = []
     costs = skipped(results.noise)
-    if costs:
+    if costs and results.noise[0].events >= 10_000:
         cost = statistics.median(seconds for seconds, _ in costs)
         found.append(_most("skipping a row of another table", 3, None, cost, "{:.1f} µs"))
     grown = growth(results.transactions, LINEAR_FROM)
-    if grown is not None:
-        largest = max(one.rows for one in results.transactions)
+    largest = max((one.rows for one in results.transactions), default=0)
+    if grown is not None and results.transactions[0].events >= 2 * largest:
         what = f"CPU per event, transactions of {largest:,} rows, × those of {LINEAR_FROM:,}"
         found.append(_most(what, 1.25, None, grown, "{:.2f} ×"))
     return found

@@ -227,6 +227,8 @@ def test_no_goal_is_judged_by_a_run_that_is_smaller_than_it() -> None:
         drain=[drain("confluent", 30_000, events=20_000), drain("polling", 10_000, events=20_000)],
         million=[drain("confluent", 20_000, events=20_000)],
         latency=[latency("confluent", 100, 1)],
+        noise=[drain("confluent", 10_000, 1000), drain("confluent", 5000, 1000, noise=9)],
+        transactions=[drain("confluent", 1, events=4096, rows=rows) for rows in (1024, 4096)],
     )
     assert goals(results) == []
 
