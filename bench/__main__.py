@@ -173,7 +173,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--events", type=_positive, metavar="N", help="backlog of every part that has one; for trying out"
     )
     parser.add_argument("--sides", metavar="A,B", help=f"what to drain with: {','.join(Extent().sides)} (default: all)")
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="measure each side so often (default: 1)")
+    parser.add_argument(
+        "--rounds", type=_positive, metavar="N", help="measure each side so often (default: 1; noise: 3)"
+    )
     parser.add_argument("--rates", metavar="N,N", help="events/s for latency (default: 200,1000,2500)")
     parser.add_argument(
         "--seconds", type=_positive, metavar="N", help="of latency, writers, idle (default: 12, 10, 20)"

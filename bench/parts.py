@@ -34,10 +34,10 @@ NOISE = 9
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured. sides: what the drain compares; payloads: bytes (None: about 400) -> events;
+    """How much is measured. rounds None: as each part needs; sides: what the drain compares; payloads: bytes -> events;
     transactions: rows of each."""
 
-    rounds: int = 1
+    rounds: int | None = None
     sides: Sequence[str] = tuple(name for name in SIDES if name != DEBEZIUM_LATENCY)
     drained: int = 200_000
     million: int = 1_000_000
@@ -89,7 +89,8 @@ def writers(servers: Servers, extent: Extent, say: Say) -> list[Writers]:
 
 
 def noise(servers: Servers, extent: Extent, say: Say) -> list[Drain]:
-    return _ours(servers, extent, [Backlog(extent.noisy, noise=times) for times in (0, NOISE)], say)
+    backlogs = [Backlog(extent.noisy, noise=times) for times in (0, NOISE)]
+    return _ours(servers, extent, backlogs, say, usual=3)  # a difference between two short drains
 
 
 def payloads(servers: Servers, extent: Extent, say: Say) -> list[Drain]:
@@ -103,14 +104,17 @@ def transactions(servers: Servers, extent: Extent, say: Say) -> list[Drain]:
 PARTS = {part.__name__: part for part in (drain, million, latency, idle, writers, noise, payloads, transactions)}
 
 
-def _ours(servers: Servers, extent: Extent, backlogs: Sequence[Backlog], say: Say) -> list[Drain]:
+def _ours(servers: Servers, extent: Extent, backlogs: Sequence[Backlog], say: Say, *, usual: int = 1) -> list[Drain]:
     side = SIDES[DEFAULT_SIDE]
-    return list(_rounds(extent, lambda backlog: drain_backlog(servers, side, backlog, say), backlogs, say))
+    return list(_rounds(extent, lambda one: drain_backlog(servers, side, one, say), backlogs, say, usual=usual))
 
 
-def _rounds(extent: Extent, measure: Callable[[Case], T], cases: Sequence[Case], say: Say) -> Iterator[T]:
+def _rounds(
+    extent: Extent, measure: Callable[[Case], T], cases: Sequence[Case], say: Say, *, usual: int = 1
+) -> Iterator[T]:
     """Case after case, and all of them again: what changes on the machine meanwhile meets all of them."""
-    for number in range(1, extent.rounds + 1):
-        if extent.rounds > 1:
-            say(f"Round {number} of {extent.rounds}")
+    rounds = extent.rounds or usual
+    for number in range(1, rounds + 1):
+        if rounds > 1:
+            say(f"Round {number} of {rounds}")
         yield from (measure(case) for case in cases)

@@ -7,6 +7,7 @@ import os
 import socket
 from datetime import date
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -35,12 +36,12 @@ from bench.idle import statements_between
 from bench.latency import WARM_UP, compare
 from bench.machine import cpu_model
 from bench.page import page, plots
-from bench.parts import PARTS
+from bench.parts import PARTS, Extent
 from bench.processes import cpu_seconds, listener, listening_sockets, peak_of, peak_rss
 from bench.profile import decode_table, profile_page
 from bench.record import Part
-from bench.servers import version_of_jars
-from bench.sides import SIDES
+from bench.servers import Servers, version_of_jars
+from bench.sides import SIDES, Side
 from bench.tables import (
     drain_table,
     goal_table,
@@ -522,6 +523,23 @@ def test_quick_says_what_is_too_slow(
     assert main(["noise", "--quick"]) == code
     assert len(rounds) == (3 if code else 1)
     assert ("Too slow: skipping" in capsys.readouterr().err) == bool(code)
+
+
+def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes on the machine meanwhile meets all of them."""
+    ran: list[tuple[str, int]] = []
+
+    def measured(servers: Servers, side: Side, backlog: Backlog, say: object) -> Drain:
+        ran.append((side.name, backlog.noise))
+        return drain(side.name, 1)
+
+    monkeypatch.setattr("bench.parts.drain_backlog", measured)
+    servers = cast("Servers", None)
+    assert len(PARTS["drain"](servers, Extent(rounds=2, sides=("confluent", "polling")), print)) == 4
+    assert ran == [("confluent", 0), ("polling", 0)] * 2
+    ran.clear()
+    PARTS["noise"](servers, Extent(), print)
+    assert ran == [("confluent", 0), ("confluent", 9)] * 3
 
 
 # -- decode -------------------------------------------------------------------------------------------------------
