@@ -19,7 +19,7 @@ _STOP_DEADLINE = 60.0
 
 
 def debezium(place: Site, tuning: str) -> Contender:
-    """Kafka Connect with one connector, not started. tuning: settings/debezium-{tuning}.properties; empty: none.
+    """Kafka Connect with one connector, not started. tuning: settings/debezium-{tuning}.*; empty: none.
 
     What it has to remember between two starts is kept in the site's folder. Raises Unavailable.
     """
@@ -46,11 +46,17 @@ def debezium(place: Site, tuning: str) -> Contender:
         "schema.history.internal.file.filename": place.folder / "history",
     }
     jvm = [
-        f"@{SETTINGS / 'debezium-jvm.options'}",
+        f"@{jvm_options(tuning)}",
         f"-Dlog4j2.configurationFile={SETTINGS / 'debezium-log.properties'}",
     ]
     command = connect_standalone(place.folder, worker, connector, jvm, lambda text: print(text, file=sys.stderr))
     return Contender(command, place.log("debezium"), ready=READY, stop_deadline=_STOP_DEADLINE)
+
+
+def jvm_options(tuning: str) -> Path:
+    """Options of Java: the tuning's own where it has some, else those of Kafka Connect's start script."""
+    own = SETTINGS / f"debezium-{tuning}.options"
+    return own if own.exists() else SETTINGS / "debezium-connect.options"
 
 
 def read(name: str) -> dict[str, str]:

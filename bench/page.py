@@ -45,10 +45,12 @@ its defaults unless its title says otherwise.
 - **Debezium** {debezium}: the outbox event router in Kafka Connect standalone. It writes nothing back into the table:
   from the table alone nobody sees which events are out.
   - by default: told what to relay and no more:
-    {worker}, {outbox},
-    and {jvm}, the options of Kafka Connect's own start script
-  - tuned for throughput: and {throughput}
-  - tuned for latency: and {latency}
+    {worker},
+    {outbox},
+    and {java}, as Kafka Connect's own start script
+  - tuned for throughput: also {throughput},
+    with {throughput_java}
+  - tuned for latency: also {latency}
 - **polling relay**: the one that is usually written first ([polling_relay.py](../bench/polling_relay.py)):
   `SELECT … FOR UPDATE SKIP LOCKED LIMIT 500`, produce, flush, `UPDATE … status = 2`, COMMIT; a pause of 100 ms when it
   has found nothing. No retries, no dead letters, no order across a failure.
@@ -170,17 +172,12 @@ def _origin(parts: Mapping[str, Part]) -> list[str]:
 
 
 def _sides() -> str:
-    files = {
-        name: f"[{name}](../bench/{SETTINGS.name}/debezium-{name}.{kind})"
-        for name, kind in (
-            ("worker", "properties"),
-            ("outbox", "properties"),
-            ("throughput", "properties"),
-            ("latency", "properties"),
-            ("jvm", "options"),
-        )
-    }
-    return _SIDES.format(debezium=DEBEZIUM_VERSION, **files)
+    def link(name: str) -> str:
+        return f"[{name}](../bench/{SETTINGS.name}/debezium-{name})"
+
+    files = {name: link(f"{name}.properties") for name in ("worker", "outbox", "throughput", "latency")}
+    java = {"java": link("connect.options"), "throughput_java": link("throughput.options")}
+    return _SIDES.format(debezium=DEBEZIUM_VERSION, **files, **java)
 
 
 def _measured(found: Results) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from datetime import date
 from pathlib import Path
@@ -403,6 +404,16 @@ def test_debezium_s_settings_are_files() -> None:
     for side in SIDES.values():
         if side.tuning:
             assert (debezium.SETTINGS / f"debezium-{side.tuning}.properties").is_file()
+    linked = re.findall(r"\(\.\./(bench/settings/[^)]+)\)", page(parts(ALL)))
+    assert sorted(Path(one).name for one in linked) == sorted(
+        one.name for one in debezium.SETTINGS.iterdir() if "log" not in one.name
+    )
+    used = {side.tuning: debezium.jvm_options(side.tuning).name for side in SIDES.values() if side.kind == "debezium"}
+    assert used == {
+        "": "debezium-connect.options",
+        "throughput": "debezium-throughput.options",
+        "latency": "debezium-connect.options",
+    }
 
 
 # -- the machine --------------------------------------------------------------------------------------------------
