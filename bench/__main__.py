@@ -6,7 +6,9 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -80,29 +82,22 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     machine = describe(servers)
     print(grid(["", ""], machine), end="\n\n", flush=True)
     wrong: list[str] = []
-    if DECODE in options.parts:
-        wrong += _decode(servers, options, machine, command)
     measured: dict[str, list[Any]] = {}
     failed: list[str] = []
+    if DECODE in options.parts:
+        with _noted(failed, DECODE):
+            wrong += _decode(servers, options, machine, command)
     if options.parts != [DECODE]:
         _say("Warming up: servers that have just started are slow")
         for side in (SIDES[DEFAULT_SIDE], SIDES[POLLING]):
             drain_backlog(servers, side, Backlog(min(_WARMING, options.extent.drained)), lambda text: None)
     for name in (name for name in PARTS if name in options.parts):
-        _say(f"\n{name}: {datetime.now(UTC):%H:%M:%S} UTC")
-        try:
-            measured[name] = PARTS[name](servers, options.extent, _say)
-            if options.quick:
-                _try_again(servers, options.extent, name, measured)
-        except NO_FIGURES as error:  # the other parts are worth having
-            failed.append(f"{name}: {error}")
-            _say(f"\nNo figures of {failed[-1]}")
-            continue
-        print(tables(Results(**{name: measured[name]}), []), end="\n\n", flush=True)
-        if options.write:  # each part at once: what comes after it may fail
-            part = Part(datetime.now(UTC).date(), command, tuple(machine), measured[name])
-            record.save(_record(DOCS), {**record.load(_record(DOCS)), name: part})
-            _render(DOCS)
+        with _noted(failed, name):
+            measured[name] = _measure(servers, options, name)
+            if options.write:  # each part at once: what comes after it may fail
+                part = Part(datetime.now(UTC).date(), command, tuple(machine), measured[name])
+                record.save(_record(DOCS), {**record.load(_record(DOCS)), name: part})
+                _render(DOCS)
     found = Results(**measured)
     if options.quick:
         wrong += below_floor(found, _QUICK_ROWS[0])
@@ -115,12 +110,26 @@ def _bench(options: argparse.Namespace, command: str) -> int:
     return EXIT_BELOW_FLOOR if wrong else 0
 
 
-def _try_again(servers: Servers, extent: Extent, name: str, measured: dict[str, list[Any]]) -> None:
-    """More rounds of a quick part that is below its floor: what disturbs this machine may pass."""
-    for _ in range(1, _QUICK_ROUNDS):
-        if not below_floor(Results(**{name: measured[name]}), _QUICK_ROWS[0]):
-            break
-        measured[name] += PARTS[name](servers, extent, _say)
+@contextmanager
+def _noted(failed: list[str], part: str) -> Iterator[None]:
+    """The other parts are worth having when the block has no figures."""
+    try:
+        yield
+    except NO_FIGURES as error:
+        failed.append(f"{part}: {error}")
+        _say(f"\nNo figures of {failed[-1]}")
+
+
+def _measure(servers: Servers, options: argparse.Namespace, name: str) -> list[Any]:
+    """Measure and show one part; a quick one again while it is below its floor: what disturbs the machine may pass."""
+    begin = time.monotonic()
+    measured: list[Any] = list(PARTS[name](servers, options.extent, _say))
+    for _ in range(1, _QUICK_ROUNDS if options.quick else 1):
+        if below_floor(Results(**{name: measured}), _QUICK_ROWS[0]):
+            measured += PARTS[name](servers, options.extent, _say)
+    _say(f"{name}: took {time.monotonic() - begin:.0f} s\n")
+    print(tables(Results(**{name: measured}), []), end="\n\n", flush=True)
+    return measured
 
 
 def _record(docs: Path) -> Path:
