@@ -63,6 +63,9 @@ class _Watched:
     others_since: float | None = None
     """When others were first found to acknowledge what was sent later."""
 
+    def is_suspicious(self, now: float) -> bool:
+        return now - (self.since if self.others_since is None else self.others_since) >= PATIENCE
+
 
 class PartitionHolds:
     """Watches what is out. A partition is stuck when others acknowledge meanwhile, or when it has no leader; it is
@@ -92,6 +95,7 @@ class PartitionHolds:
     def look(self, now: float, undelivered: Sequence[Envelope], latest: float, *, hold_all: bool = False) -> None:
         """undelivered: what waits in memory or is with the client, in order. latest: when the last of what was ever
         acknowledged was sent. hold_all: whatever is stuck is held at once, since all else waits for what is out."""
+        self._count_again(now)
         oldest = self._oldest(now, undelivered)
         if not oldest:
             self._watched = {}
@@ -120,11 +124,18 @@ class PartitionHolds:
     def _those(self, partitions: frozenset[Partition]) -> HeldPartitions:
         return HeldPartitions(partitions, self._topics, {topic: len(led) for topic, (_, led) in self._led.items()})
 
+    def _count_again(self, now: float) -> None:
+        """A topic may have got more partitions: by the old count, records of one that is stuck would seem to be of
+        others that are not."""
+        for topic in {topic for (topic, _), watched in self._watched.items() if watched.is_suspicious(now)}:
+            asked, led = self._led[topic]
+            if now - asked >= ASK_EVERY and self._ask(topic, now) and len(self._led[topic][1]) != len(led):
+                self._watched = {where: watched for where, watched in self._watched.items() if where[0] != topic}
+                self.held = self._those(frozenset(where for where in self.held.partitions if where[0] != topic))
+
     def _is_stuck(self, where: Partition, now: float) -> bool:
         watched = self._watched[where]
-        if watched.others_since is not None:
-            return now - watched.others_since >= PATIENCE
-        return now - watched.since >= PATIENCE and not self._has_leader(where, now)
+        return watched.is_suspicious(now) and (watched.others_since is not None or not self._has_leader(where, now))
 
     def _oldest(self, now: float, undelivered: Iterable[Envelope]) -> dict[Partition, Envelope]:
         """Of each partition the record that has been out for longest, where that is long."""
@@ -155,10 +166,8 @@ class PartitionHolds:
     def _has_leader(self, where: Partition, now: float) -> bool:
         """As the brokers say; while none answers there is no telling."""
         topic, number = where
-        if now - self._led[topic][0] >= ASK_EVERY and not self._ask(topic, now):
-            return True
-        led = self._led[topic][1]
-        return number >= len(led) or led[number]
+        asked, led = self._led[topic]
+        return now - asked >= ASK_EVERY or led[number]
 
     def _ask(self, topic: str, now: float) -> bool:
         if now < self._ask_again:

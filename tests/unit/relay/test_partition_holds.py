@@ -10,7 +10,7 @@ from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.model import Aggregate
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import Envelope, Stage
-from cdc_outbox.relay.partition_holds import MARGIN, PATIENCE, PartitionHolds
+from cdc_outbox.relay.partition_holds import ASK_EVERY, MARGIN, PATIENCE, PartitionHolds
 from tests.unit.relay.test_pipeline import TABLE, event
 
 TOPIC = "outbox.event.order"
@@ -177,6 +177,33 @@ def test_those_that_are_stuck_together_fill_the_window_together() -> None:
     bench.out = [Envelope(event(n, one), None, Stage.HANDED) for n, one in enumerate(three)]
     bench.pass_time(PATIENCE + 1, others_acknowledge=True)
     assert {number for _, number in bench.holds.held.partitions} == {partition_of(one.encode(), 4) for one in three}
+
+
+def test_a_topic_that_gets_more_partitions_is_counted_again() -> None:
+    bench = Bench()
+    names = [f"k{n}" for n in range(100)]
+    stuck = [one for one in names if partition_of(one.encode(), 3) == 2]
+    bench.send(OTHER)
+    bench.pass_time(1, others_acknowledge=True)  # its partitions are counted: two
+    bench.led = [True] * 3
+    bench.out = [Envelope(event(n, one), None, Stage.HANDED) for n, one in enumerate(stuck[:10])]
+    for envelope in bench.out:
+        envelope.handed_at = bench.now
+    bench.pass_time(2 * PATIENCE + ASK_EVERY, others_acknowledge=True)
+    assert bench.holds.stuck == {(TOPIC, 2)}
+    assert [one for one in names if (TABLE, "order", one) in bench.holds.held] == stuck
+
+
+def test_also_while_some_of_it_is_held() -> None:
+    bench = Bench()
+    bench.send(STUCK, 5)
+    bench.pass_time(PATIENCE + 1, others_acknowledge=True)
+    assert bench.is_held(STUCK)
+    bench.led = [True] * 3
+    numbers = {partition_of(envelope.event.aggregate_id.encode(), 3) for envelope in bench.out}
+    bench.pass_time(2 * PATIENCE + ASK_EVERY, others_acknowledge=True)
+    assert bench.holds.held.partitions == {(TOPIC, number) for number in numbers}
+    assert bench.holds.held.counts[TOPIC] == 3
 
 
 def test_while_no_broker_answers_nothing_is_held_and_few_questions_are_asked(bench: Bench) -> None:
