@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cdc_outbox.ops.metrics import Metrics
     from cdc_outbox.relay.brake import Brake
     from cdc_outbox.relay.budget import Budget
+    from cdc_outbox.relay.partition_holds import HeldPartitions
     from cdc_outbox.relay.partition_watch import PartitionWatch
     from cdc_outbox.relay.topic_holds import TopicHolds
 
@@ -119,7 +120,9 @@ class Poller(Worker):
         self._brake = brake
         self._topic_holds = topic_holds
         self._partitions = partitions
-        self._look_at_held = 0.0
+        self._look_at_held: dict[TableName, float] = {}
+        self._sorted: tuple[HeldPartitions, set[Aggregate], set[Aggregate]] = (partitions.held, set(), set())
+        """Blocked aggregates: of these held partitions, and of others."""
         self._waits = waits
         self._lease = lease
         self._metrics = metrics
@@ -214,7 +217,7 @@ class Poller(Worker):
         """
         ordered, held, partitions = self._ledger.ordered, self._topic_holds.types, self._partitions.held
         began = time.monotonic()
-        if partitions and began < self._look_at_held:
+        if partitions and began < self._look_at_held.get(table.name, 0.0):
             return False
         without: set[Aggregate] = set()
         if ordered:
@@ -243,7 +246,8 @@ class Poller(Worker):
             if not due:
                 return False
             if len(free) < len(due):  # there may be many, and each look goes over them all
-                self._look_at_held = time.monotonic() + HELD_REST * (time.monotonic() - began)
+                now = time.monotonic()
+                self._look_at_held[table.name] = now + HELD_REST * (now - began)
             above = due[-1].event.id  # a page may be short because of locked rows: only an empty one is the last
         return False
 
@@ -328,20 +332,35 @@ class Poller(Worker):
             self._submit(Freed(number, quiet))
             return True
         # Rows of these stay parked: nobody looks whether any are left.
-        held, partitions = self._topic_holds.types, self._partitions.held
-        blocked = [
-            a for a in self._ledger.blocked_aggregates() if a not in later and a[1] not in held and a not in partitions
-        ]
+        held, everyone = self._topic_holds.types, self._ledger.blocked_aggregates()
+        in_held = self._in_held_partitions(everyone)
+        blocked = [a for a in everyone if a not in later and a[1] not in held and a not in in_held]
         stuck: dict[Aggregate, int] = {}
         for table in self._tables.values():
             stuck.update(table.stuck(self._session, [a for a in blocked if a[0] == table.name]))
         foreign = {aggregate for aggregate, _, _ in self._foreign.values()}
         self._ledger.drain({a for a in blocked if stuck.get(a, 0) <= FEW and a not in foreign})
-        free = [a for a in quiet if a not in later and a not in stuck and a[1] not in held and a not in partitions]
+        free = [a for a in quiet if a not in later and a not in stuck and a[1] not in held and a not in in_held]
         if free:
             kill_point("freed")
             self._submit(Freed(number, free))
         return bool(blocked)
+
+    def _in_held_partitions(self, aggregates: Sequence[Aggregate]) -> set[Aggregate]:
+        """Those of them. There may be a great many, in every pass the same, and each costs the hash of its key."""
+        held = self._partitions.held
+        if not held:
+            self._sorted = (held, set(), set())
+            return set()
+        _, inside, outside = self._sorted if self._sorted[0] is held else (held, set(), set())
+        new = [one for one in aggregates if one not in inside and one not in outside]
+        inside.update(one for one in new if one in held)
+        outside.update(one for one in new if one not in inside)
+        if len(inside) + len(outside) > 2 * len(aggregates):
+            inside.intersection_update(aggregates)
+            outside.intersection_update(aggregates)
+        self._sorted = (held, inside, outside)
+        return inside
 
     # -- rows left at 1 ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from cdc_outbox.errors import Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
-from cdc_outbox.model import Position
+from cdc_outbox.model import Position, TableName
+from cdc_outbox.mysql.outbox_table import Candidate
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
@@ -135,6 +136,60 @@ def test_what_waits_for_its_partition_is_not_freed_either(
 
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def test_many_aggregates_that_wait_for_a_partition_are_hashed_once(
+    poller: Poller,
+    ledger: InFlight,
+    partitions: SimpleNamespace,
+    submitted: list[Queued | Freed],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[bytes] = []
+
+    def counting(key: bytes, partitions: int) -> int:
+        hashed.append(key)
+        return 1 if key.startswith(b"held") else 0
+
+    monkeypatch.setattr("cdc_outbox.relay.partition_holds._number", lambda key, count: counting(key.encode(), count))
+    free = (TABLE, "order", "free")
+    ledger.block([*((TABLE, "order", f"held{n}") for n in range(100)), free])
+    partitions.held = HeldPartitions(frozenset({("orders", 1)}), {"order": "orders"}, {"orders": 2})
+    for _ in range(3):
+        number, quiet = ledger.begin_pass()
+        poller._free(number, quiet, set())
+        assert submitted[-1] == Freed(number, [free])
+    assert len(hashed) == 101
+    partitions.held = HeldPartitions()
+    number, quiet = ledger.begin_pass()
+    poller._free(number, quiet, set())
+    assert isinstance(submitted[-1], Freed)
+    assert len(submitted[-1].aggregates) == 101
+
+
+def test_a_table_with_rows_of_a_held_partition_keeps_no_other_table_waiting(
+    poller: Poller, partitions: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each look at the first table its rows are left alone for a while, and only its."""
+    monkeypatch.setattr("cdc_outbox.relay.poller.HELD_REST", 1e9)
+    looked: list[str] = []
+
+    class Table:
+        def __init__(self, name: str, *ids: int) -> None:
+            self.name = TableName("shop", name)
+            self._ids = ids
+
+        def due(self, session: object, limit: int, above: int, *rest: object, **options: object) -> list[Candidate]:
+            looked.append(self.name.name)
+            return [Candidate(event(one), 2) for one in self._ids if one > above]
+
+    poller._lease = SimpleNamespace(check=lambda: None)  # type: ignore[assignment]
+    poller._fence = SimpleNamespace(check=lambda session: None)  # type: ignore[assignment]
+    poller._session = SimpleNamespace(transaction=nullcontext)  # type: ignore[assignment]
+    partitions.held = HeldPartitions(frozenset({("orders", 0)}), {"order": "orders"}, {"orders": 1})
+    for table in (Table("first", 1), Table("second", 2), Table("first", 1)):
+        poller._take_due(table)  # type: ignore[arg-type]
+    assert looked == ["first", "first", "second", "second"]
 
 
 class Server:
