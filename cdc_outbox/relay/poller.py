@@ -71,6 +71,9 @@ RESERVE = 10
 HELD_REST = 10
 """A look at due rows that passed over some of a held partition is followed by so many times its own length without."""
 
+HELD_PAGE = 10_000
+"""Due rows looked at at a time while a partition is held: each page sorts them all."""
+
 BUSY_WAIT = 0.02
 """Seconds between passes while rows are taken or aggregates worked off; doubles while nothing is taken."""
 
@@ -229,9 +232,10 @@ class Poller(Worker):
                 return False
             self._lease.check()
             with self._claiming() as queued:
-                found = table.due(self._session, room[0], above, without, ordered=ordered, held=held, waits=self._waits)
-                due = _fitting(found, room[1])
-                free = [one for one in due if one.event.skipped or one.event.aggregate not in partitions]
+                page = max(room[0], HELD_PAGE) if partitions else room[0]
+                found = table.due(self._session, page, above, without, ordered=ordered, held=held, waits=self._waits)
+                may_go = [one for one in found if one.event.skipped or one.event.aggregate not in partitions]
+                free = _fitting(may_go, room[1])[: room[0]]
                 queued.extend(self._queue(table, free))
                 for envelope in queued:
                     envelope.overdue = envelope.event.aggregate_type in held
@@ -243,12 +247,13 @@ class Poller(Worker):
                 kill_point("due-claimed")
                 self._hand_on(table, queued)
                 return True
-            if not due:
+            if not found:
                 return False
-            if len(free) < len(due):  # there may be many, and each look goes over them all
+            if len(may_go) < len(found):  # there may be many, and each look goes over them all
                 now = time.monotonic()
                 self._look_at_held[table.name] = now + HELD_REST * (now - began)
-            above = due[-1].event.id  # a page may be short because of locked rows: only an empty one is the last
+            last = free[-1] if len(free) < len(may_go) else found[-1]
+            above = last.event.id  # a page may be short because of locked rows: only an empty one is the last
         return False
 
     @contextlib.contextmanager

@@ -13,15 +13,15 @@ from cdc_outbox.errors import Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
-from cdc_outbox.model import Position, TableName
-from cdc_outbox.mysql.outbox_table import Candidate
+from cdc_outbox.model import Aggregate, Event, Position, TableName
+from cdc_outbox.mysql.outbox_table import Candidate, Row
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.partition_holds import HeldPartitions
 from cdc_outbox.relay.pipeline import Freed, Queued
-from cdc_outbox.relay.poller import RESERVE, Poller
+from cdc_outbox.relay.poller import HELD_PAGE, RESERVE, Poller
 from cdc_outbox.relay.topic_holds import TopicHolds
 from tests.unit.relay.test_pipeline import TABLE, event
 
@@ -172,24 +172,69 @@ def test_a_table_with_rows_of_a_held_partition_keeps_no_other_table_waiting(
 ) -> None:
     """After each look at the first table its rows are left alone for a while, and only its."""
     monkeypatch.setattr("cdc_outbox.relay.poller.HELD_REST", 1e9)
-    looked: list[str] = []
+    make_takeable(poller)
+    partitions.held = HeldPartitions(frozenset({("orders", 0)}), {"order": "orders"}, {"orders": 1})
+    first, second = Table("first", [event(1)]), Table("second", [event(2)])
+    for table in (first, second, first):
+        poller._take_due(table)  # type: ignore[arg-type]
+    assert (first.pages, second.pages) == (2, 2)  # the second page of each was empty
 
-    class Table:
-        def __init__(self, name: str, *ids: int) -> None:
-            self.name = TableName("shop", name)
-            self._ids = ids
 
-        def due(self, session: object, limit: int, above: int, *rest: object, **options: object) -> list[Candidate]:
-            looked.append(self.name.name)
-            return [Candidate(event(one), 2) for one in self._ids if one > above]
+def test_rows_of_a_held_partition_are_passed_over_in_large_pages_whatever_their_size(
+    poller: Poller, partitions: SimpleNamespace, submitted: list[Queued | Freed]
+) -> None:
+    make_takeable(poller)
+    partitions.held = HeldPartitions(frozenset({("orders", 0)}), {"order": "orders"}, {"orders": 1})
+    many = [event(n, f"a{n}") for n in range(HELD_PAGE - 1)]
+    table = Table("outbox_event", [*many, Event(TABLE, HELD_PAGE, "e", "other", "b", "x", None)], size=BYTES)
+    assert poller._take_due(table)  # type: ignore[arg-type]
+    assert table.pages == 1
+    (queued,) = submitted
+    assert isinstance(queued, Queued)
+    assert [one.event.id for one in queued.envelopes] == [HELD_PAGE]
 
+
+def test_what_has_no_room_beside_what_may_not_go_is_not_passed_over(
+    poller: Poller, ledger: InFlight, submitted: list[Queued | Freed]
+) -> None:
+    make_takeable(poller)
+    table = Table("outbox_event", [event(1, "a"), event(2, "b")], size=BYTES)  # each fills the window
+    table.open = [((TABLE, "order", "a"), (0, "e0"))]
+    assert poller._take_due(table)  # type: ignore[arg-type]
+    (queued,) = submitted
+    assert isinstance(queued, Queued)
+    assert [one.event.id for one in queued.envelopes] == [2]
+
+
+class Table:
+    """Rows that are due."""
+
+    def __init__(self, name: str, events: list[Event], *, size: int = 2) -> None:
+        self.name = TableName("shop", name)
+        self.pages = 0
+        self.open: list[tuple[Aggregate, Row]] = []
+        self._events = events
+        self._size = size
+
+    def due(self, session: object, limit: int, above: int, *rest: object, **options: object) -> list[Candidate]:
+        self.pages += 1
+        return [Candidate(one, self._size) for one in self._events if one.id > above][:limit]
+
+    def open_before(self, *asked: object) -> list[tuple[Aggregate, Row]]:
+        return self.open
+
+    def claim_due(self, session: object, rows: Sequence[Row]) -> int:
+        return len(rows)
+
+    def fetch(self, session: object, ids: Sequence[int]) -> dict[int, Event]:
+        return {one.id: one for one in self._events if one.id in ids}
+
+
+def make_takeable(poller: Poller) -> None:
+    """Nothing fences it, and its transactions are none."""
     poller._lease = SimpleNamespace(check=lambda: None)  # type: ignore[assignment]
     poller._fence = SimpleNamespace(check=lambda session: None)  # type: ignore[assignment]
     poller._session = SimpleNamespace(transaction=nullcontext)  # type: ignore[assignment]
-    partitions.held = HeldPartitions(frozenset({("orders", 0)}), {"order": "orders"}, {"orders": 1})
-    for table in (Table("first", 1), Table("second", 2), Table("first", 1)):
-        poller._take_due(table)  # type: ignore[arg-type]
-    assert looked == ["first", "first", "second", "second"]
 
 
 class Server:
