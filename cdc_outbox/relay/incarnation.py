@@ -429,6 +429,8 @@ class Incarnation:
             ended.append(self._publisher.close(5.0))
         for session in self._sessions:
             session.close()
+        for reason in ("partition", "topic"):  # the next one finds them anew; until it begins, nobody looks
+            self._metrics.hold(reason, False)
         return all(ended)
 
 
