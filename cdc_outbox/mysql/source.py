@@ -14,7 +14,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.errors import BinlogLost, Hold
 from cdc_outbox.gtid import GtidSet
-from cdc_outbox.mysql.checkpoint import server_position
+from cdc_outbox.mysql.checkpoint import earliest_position, server_position, uses_gtids
 from cdc_outbox.mysql.session import Session, connect, mysql_trouble
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SOURCE = "source"
 """Reason of the hold while the replica is away, behind, or no replica of the primary."""
 
 _OF_SOURCE = "binlog.source "
+_BY_GTID_ONLY = "its gtid_mode is {}, and it can be read by GTID only"
 
 PATIENCE = 4.0
 """Seconds that either server may take for an answer. Whoever stops the reader does not wait for much longer."""
@@ -73,7 +74,7 @@ def check_history(connection: pymysql.Connection[Any], settings: Settings, posit
         cursor.execute(WHAT_IT_HAS)
         mode, uuid, executed, purged = cursor.fetchone()
     if mode != "ON" or position.gtid_set is None:
-        raise Hold(f"its gtid_mode is {mode}, and it can be read by GTID only", reason=SOURCE)
+        raise Hold(_BY_GTID_ONLY.format(mode), reason=SOURCE)
     primary = Session(settings.mysql, lifetime=PATIENCE, bare=True)
     try:
         has = server_position(primary, gtids=True).gtid_set
@@ -106,6 +107,15 @@ def binlog_session(settings: Settings, session: Session) -> Iterator[Session]:
             other.close()
     except (MySQLError, OSError) as error:
         raise Hold(of_source(settings, mysql_trouble(error, settings.binlog_server).message), reason=SOURCE) from error
+
+
+def first_position(settings: Settings, session: Session) -> Position:
+    """The first place from which the binlog that is read can still be had. Raises Hold where a replica has none."""
+    with binlog_session(settings, session) as server:
+        if settings.binlog.source is not None and not uses_gtids(server):
+            # Its file and offset, taken for a position, would be the primary's.
+            raise Hold(of_source(settings, _BY_GTID_ONLY.format("not ON")), reason=SOURCE)
+        return earliest_position(server)
 
 
 def of_source(settings: Settings, text: str) -> str:

@@ -12,7 +12,7 @@ from cdc_outbox.model import Position
 from cdc_outbox.mysql import checkpoint
 from cdc_outbox.mysql.leadership import lock_name, lock_owner
 from cdc_outbox.mysql.queries import query
-from cdc_outbox.mysql.source import binlog_session
+from cdc_outbox.mysql.source import binlog_session, first_position
 from cdc_outbox.ops.command_session import command_session
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def reset(settings: Settings, to: Literal["now", "earliest"]) -> Position:
     """Write the server's present end, or the first place it can still be read from, and give it."""
     with command_session(settings) as session:
         _lock(session, settings)
-        earliest = None
-        if to == "earliest":
-            with binlog_session(settings, session) as server:
-                earliest = checkpoint.earliest_position(server)
+        earliest = first_position(settings, session) if to == "earliest" else None
         return checkpoint.reset(session, settings, to, earliest)
 
 

@@ -24,7 +24,6 @@ from cdc_outbox.mysql.checkpoint import (
     check_executed,
     check_reachable,
     committed_position,
-    earliest_position,
     raise_epoch,
     read_checkpoint,
     server_position,
@@ -34,7 +33,14 @@ from cdc_outbox.mysql.checkpoint import (
 from cdc_outbox.mysql.outbox_table import OutboxTable, column_names
 from cdc_outbox.mysql.position_file import position_file
 from cdc_outbox.mysql.session import Session
-from cdc_outbox.mysql.source import SOURCE, binlog_session, check_history, connect_to_read, of_source
+from cdc_outbox.mysql.source import (
+    SOURCE,
+    binlog_session,
+    check_history,
+    connect_to_read,
+    first_position,
+    of_source,
+)
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight, Stage
@@ -214,7 +220,7 @@ class Incarnation:
             position = None
         if position is None:
             earliest = settings.binlog.start == "earliest" and never_read
-            start = self._earliest(session) if earliest else committed_position(session)
+            start = first_position(settings, session) if earliest else committed_position(session)
             self.recovered = self._recovered(session, start, bootstrap=True)
         self._leadership.ping()
         return fence, blocked
@@ -227,10 +233,6 @@ class Incarnation:
             raise BinlogLost(f"the checkpoint {position} is the primary's file and offset, which binlog.source has not")
         else:
             check_executed(session, position.gtid_set)
-
-    def _earliest(self, session: Session) -> Position:
-        with binlog_session(self._settings, session) as server:
-            return earliest_position(server)
 
     @staticmethod
     def _recovered(session: Session, start: Position, *, bootstrap: bool) -> Recovered:

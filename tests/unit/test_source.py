@@ -8,9 +8,17 @@ from pymysql.err import OperationalError
 from cdc_outbox.config import Settings
 from cdc_outbox.errors import BinlogLost, CdcOutboxError, Hold
 from cdc_outbox.gtid import GtidSet
-from cdc_outbox.mysql import session
+from cdc_outbox.mysql import session, source
 from cdc_outbox.mysql.session import Session
-from cdc_outbox.mysql.source import History, binlog_session, connect_to_read, is_of_source, of_source
+from cdc_outbox.mysql.source import (
+    SOURCE,
+    History,
+    binlog_session,
+    connect_to_read,
+    first_position,
+    is_of_source,
+    of_source,
+)
 from cdc_outbox.relay.incarnation import JOIN_TIMEOUT
 
 A = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
@@ -95,6 +103,25 @@ def test_a_replica_that_swallows_everything_does_not_keep_the_reader_from_ending
     with pytest.raises(OperationalError):
         connect_to_read(settings())
     assert sum(waits) / 2 < JOIN_TIMEOUT - 1
+
+
+class _Replica:
+    """A replica with a binlog and without GTIDs."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def query(self, sql: str) -> list[tuple[object, ...]]:
+        return [("gtid_mode", "ON_PERMISSIVE")] if "gtid_mode" in sql else [("binlog.000001", 157)]
+
+    def close(self) -> None: ...
+
+
+def test_a_replicas_file_and_offset_never_become_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be read from on the primary; and its reader would wait for GTIDs that its position never gets."""
+    monkeypatch.setattr(source, "Session", _Replica)
+    with pytest.raises(Hold, match=r"binlog.source replica:3306: its gtid_mode is not ON") as caught:
+        first_position(settings(), Session.__new__(Session))
+    assert caught.value.reason == SOURCE
 
 
 def test_a_hold_of_the_replica_is_known_by_its_text() -> None:
