@@ -422,6 +422,7 @@ class Supervisor:
         state = "paused" if self._brake.paused else "holding" if self._holds else "leader"
         if (state == "paused") != (self._state == "paused"):
             self._tell_of_pause()
+        self._metrics.hold("paused", self._brake.paused)  # it may have begun, or ended, between two incarnations
         self._state = state
         if state != incarnation.reported:
             self._report(incarnation, state)
@@ -430,7 +431,6 @@ class Supervisor:
             self._backoff.reset()
 
     def _tell_of_pause(self) -> None:
-        self._metrics.hold("paused", self._brake.paused)
         if self._brake.paused:
             log_event(logger, logging.WARNING, "paused", "Paused: nothing is published until `cdc-outbox resume`")
         else:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from cdc_outbox.config import Settings
 from cdc_outbox.errors import BinlogUnreadable
+from cdc_outbox.model import Position
 from cdc_outbox.mysql.leadership import boottime
+from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.supervisor import INHERITED, Supervisor
 
 
@@ -51,6 +54,15 @@ def test_a_standby_is_ready_and_nothing_in_between(leading: Supervisor, state: s
 def test_a_hold_is_not_ready_whoever_leads(leading: Supervisor) -> None:
     leading._holds |= {"mysql", "kafka"}
     assert leading.ready() == (False, "holding: kafka, mysql")
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_pause_that_ended_while_the_relay_was_in_an_outage_is_over(leading: Supervisor, paused: bool) -> None:
+    leading._metrics.hold("paused", not paused)  # as the incarnation before left it
+    leading._state = "recovering"
+    leading._brake.paused = paused
+    leading._look(SimpleNamespace(ledger=InFlight(Position()), troubles={}, reported="", report=lambda *_: None))  # type: ignore[arg-type]
+    assert f'cdc_outbox_hold{{reason="paused",relay="orders"}} {float(paused)}' in leading._metrics.text().decode()
 
 
 class _Replaced(BaseException):
