@@ -264,6 +264,8 @@ class Supervisor:
                     check=finding.check,
                 )
         refused = refusal(findings)
+        if isinstance(refused, Hold):
+            self._flowing(but={refused.reason})  # what was waited for before answers by now
         if refused is not None:
             raise refused
 

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from cdc_outbox.config import Settings
-from cdc_outbox.errors import BinlogUnreadable
+from cdc_outbox.errors import BinlogUnreadable, Hold
 from cdc_outbox.model import Position
+from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.leadership import boottime
 from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.supervisor import INHERITED, Supervisor
@@ -63,6 +64,20 @@ def test_a_pause_that_ended_while_the_relay_was_in_an_outage_is_over(leading: Su
     leading._brake.paused = paused
     leading._look(SimpleNamespace(ledger=InFlight(Position()), troubles={}, reported="", report=lambda *_: None))  # type: ignore[arg-type]
     assert f'cdc_outbox_hold{{reason="paused",relay="orders"}} {float(paused)}' in leading._metrics.text().decode()
+
+
+def test_at_the_start_only_what_is_still_away_is_waited_for(
+    leading: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [Finding("source-reachable", "error", "no answer", heals=True)]
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.examine_mysql", lambda _: [Finding("mysql-reachable", "ok", "")])
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.examine_source", lambda _: away)
+    leading._hold("mysql", "no answer either, at the first look")
+    for _ in range(2):
+        with pytest.raises(Hold) as caught:
+            leading._check_server()
+        leading._judge(caught.value)
+    assert leading.ready() == (False, "holding: source")
 
 
 class _Replaced(BaseException):
