@@ -388,6 +388,11 @@ class Incarnation:
         return found
 
     @property
+    def connecting(self) -> bool:
+        """The reader has begun and has no dump now: a hold of the last incarnation for the source's sake goes on."""
+        return self.ledger.reading and self._reader is not None and not self._reader.dumped
+
+    @property
     def publisher_name(self) -> str:
         return self._publisher.name if self._publisher is not None else ""
 

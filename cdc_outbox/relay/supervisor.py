@@ -420,7 +420,7 @@ class Supervisor:
         troubles = incarnation.troubles
         for reason, trouble in troubles.items():
             self._hold(reason, trouble)
-        self._flowing(but=troubles)
+        self._flowing(but={*troubles, SOURCE} if incarnation.connecting else troubles)
         state = "paused" if self._brake.paused else "holding" if self._holds else "leader"
         if (state == "paused") != (self._state == "paused"):
             self._tell_of_pause()

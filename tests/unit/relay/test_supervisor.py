@@ -14,6 +14,7 @@ from cdc_outbox.model import Position
 from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.leadership import boottime
 from cdc_outbox.relay.in_flight import InFlight
+from cdc_outbox.relay.incarnation import Incarnation
 from cdc_outbox.relay.supervisor import INHERITED, Supervisor
 
 
@@ -57,12 +58,28 @@ def test_a_hold_is_not_ready_whoever_leads(leading: Supervisor) -> None:
     assert leading.ready() == (False, "holding: kafka, mysql")
 
 
+def flowing(*, connecting: bool = False) -> Incarnation:
+    """An incarnation without trouble. connecting: it has no dump yet."""
+    nothing = {"ledger": InFlight(Position()), "troubles": {}, "reported": "", "report": lambda *_: None}
+    return SimpleNamespace(connecting=connecting, **nothing)  # type: ignore[return-value]
+
+
+def test_a_hold_for_a_replica_outlasts_a_rebuild_until_it_is_read(leading: Supervisor) -> None:
+    """The new incarnation needs ten seconds to call it an outage: nobody is to be told meanwhile that it is back."""
+    leading._hold("source", "no answer")
+    leading._hold("mysql", "no answer")
+    leading._look(flowing(connecting=True))
+    assert leading.ready() == (False, "holding: source")
+    leading._look(flowing())
+    assert leading.ready() == (True, "leader")
+
+
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_pause_that_ended_while_the_relay_was_in_an_outage_is_over(leading: Supervisor, paused: bool) -> None:
     leading._metrics.hold("paused", not paused)  # as the incarnation before left it
     leading._state = "recovering"
     leading._brake.paused = paused
-    leading._look(SimpleNamespace(ledger=InFlight(Position()), troubles={}, reported="", report=lambda *_: None))  # type: ignore[arg-type]
+    leading._look(flowing())
     assert f'cdc_outbox_hold{{reason="paused",relay="orders"}} {float(paused)}' in leading._metrics.text().decode()
 
 
