@@ -175,10 +175,12 @@ class _Reader:
         self._sink = sink
         self._stopped = False
         self.trouble: str | None = None
+        self.dumped = ""
 
     def run(self) -> None:
         database = self._world.database
         gtids, uuid = self._start.gtid_set, database.uuid
+        self.dumped = uuid
         number = 0
         if gtids is None:
             number = sum(self._start.reached(Position(*database.place(n + 1))) for n in range(len(database.binlog)))
