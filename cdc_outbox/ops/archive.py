@@ -76,7 +76,10 @@ def archive(
     if into is not None and into in settings.table_names:
         raise Refused(f"{into} is one of outbox.tables: it cannot be its own archive", hint="give --into another table")
     moved = left = 0
-    with command_session(settings, patience=PATIENCE) as session:
+    if rate is not None:
+        batch = min(batch, max(1, int(rate)))  # else a second has a whole batch, and many have none
+    # The server ends a session that is silent for longer.
+    with command_session(settings, patience=max(PATIENCE, 2 * (pause or 0.0))) as session:
         rows = SentRows(session, table, None if dry_run else into, older_than)
         ends = rows.ends()
         if ends is None:
