@@ -60,7 +60,7 @@ class History:
         if not self.purged.issubset(position):
             raise BinlogLost("binlog.source has purged the binlog after the checkpoint (gtid_purged is not part of it)")
         # The one thing that a server refuses to be asked: what it must have given itself, and does not have.
-        given_here = GtidSet(one for one in position if one.source.partition(":")[0] == self.uuid)
+        given_here = GtidSet(one for one in position if one.source.partition(":")[0] == self.uuid.lower())
         if not given_here.issubset(primary):
             raise BinlogLost("the checkpoint's GTID set holds transactions that neither server has")
         if not given_here.issubset(self.executed):

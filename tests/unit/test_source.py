@@ -62,6 +62,12 @@ def test_what_it_must_not_be(
         History(B, gtids(executed), gtids(purged)).check(gtids(position), gtids(f"{A}:1-20,{B}:1-3"))
 
 
+def test_a_uuid_written_in_capitals_is_the_same_server() -> None:
+    """As auto.cnf may have it; GTIDs have small letters."""
+    with pytest.raises(Hold, match="it is behind"):
+        History(B.upper(), gtids(f"{A}:1-9"), GtidSet()).check(gtids(f"{B}:1"), gtids(f"{A}:1-20,{B}:1"))
+
+
 def settings(**more: object) -> Settings:
     return Settings.model_validate(
         {
