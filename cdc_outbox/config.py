@@ -23,6 +23,7 @@ from cdc_outbox.config_values import (
     NUMBER,
     Bytes,
     FileName,
+    HostName,
     Option,
     Seconds,
     Text,
@@ -71,7 +72,7 @@ class TlsSettings(_Section):
 
 
 class MySQLSettings(_Section):
-    host: Text = "127.0.0.1"
+    host: HostName = "127.0.0.1"
     """Host name or address of the primary."""
     port: Annotated[int, Field(ge=1, le=65535), NUMBER] = 3306
     """TCP port."""
@@ -90,7 +91,7 @@ class MySQLSettings(_Section):
 
 
 class SourceSettings(_Section):
-    host: Text
+    host: HostName
     """Host name or address of a replica of the primary; the name is looked up again for each connection."""
     port: Annotated[int, Field(ge=1, le=65535), NUMBER] | None = None
     """TCP port; null: `mysql.port`."""

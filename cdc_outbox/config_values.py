@@ -111,8 +111,17 @@ def time_zone_name(value: str) -> str:
     return value
 
 
+def host_name(value: str) -> str:
+    try:
+        value.encode("idna")  # as a look-up does, with an error that nobody expects of it
+    except UnicodeError:
+        raise ValueError("must be a host name or an address") from None
+    return value
+
+
 def host_and_port(value: str) -> str:
     host, _, port = value.rpartition(":")
+    host_name(host)
     if not (_HOST.fullmatch(host) and re.fullmatch(r"[0-9]{1,5}", port) and int(port) <= 65535):
         raise ValueError("must be host:port")
     return value
@@ -157,3 +166,4 @@ Option = Annotated[Any, BeforeValidator(_single), WithJsonSchema({"type": ["stri
 FileName = Annotated[str, AfterValidator(_existing_file)]
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 Text = Annotated[str, Field(min_length=1)]
+HostName = Annotated[Text, AfterValidator(host_name)]

@@ -146,6 +146,11 @@ def test_anchors_and_merges(tmp_path: Path) -> None:
         ("http: {listen: 9187}", "http.listen: found 9187; must be text"),
         ("http: {listen: ':9187'}", "http.listen: found ':9187'; must be host:port"),
         ("http: {listen: 'h:99999'}", "must be host:port"),
+        ("http: {listen: 'a..b:9187'}", "http.listen: found 'a..b:9187'; must be a host name or an address"),
+        (
+            "binlog: {source: {host: replica..internal}}",
+            "binlog.source.host: found 'replica..internal'; must be a host name or an address",
+        ),
         ("outbox: {tables: []}", "outbox.tables"),
         ("outbox: {tables: [a.b.c]}", "outbox.tables: 'a.b.c' must be"),
         ("outbox: {tables: [a, shop.a]}", "outbox: tables names shop.a twice"),
