@@ -33,7 +33,6 @@ from cdc_outbox.config_values import (
     host_and_port,
     http_url,
     impossible,
-    later,
     time_zone_name,
     topic_template,
 )
@@ -119,8 +118,8 @@ class OutboxSettings(_Section):
     """Outbox tables, each `name` or `database.name`."""
     claim: Literal["leader", "row"] = "leader"
     """`leader`: the lock is the claim. `row`: each batch is claimed 0 → 1 before it is published."""
-    rows: Annotated[Literal["keep"], later("transient")] = "keep"
-    """`keep`: the application leaves its rows in the table, where their status is written."""
+    rows: Literal["keep", "transient"] = "keep"
+    """`keep`: rows stay, and their status is written. `transient`: the application deletes each as it inserts it."""
     ordering: Literal["aggregate", "strict", "none"] = "aggregate"
     """`aggregate`: a failed event's successors wait for it. `none`: nothing waits."""
     sending_timeout: Annotated[Seconds, between("1s", "7d")] | None = None
@@ -134,7 +133,14 @@ class OutboxSettings(_Section):
             parts = one.split(".")
             if len(parts) > 2 or not all(0 < len(part) <= 64 and part.strip() == part for part in parts):
                 raise impossible("tables", f"{one!r} must be a table's name or database.name")
+        if self.transient and self.claim == "row":
+            raise impossible("rows", "transient leaves no row to claim: claim must be leader")
         return self
+
+    @property
+    def transient(self) -> bool:
+        """Only what failed has a row."""
+        return self.rows == "transient"
 
 
 class CreateTopicsSettings(_Section):
@@ -344,6 +350,10 @@ class Settings(_Section):
         twice = [str(one) for one in names if names.count(one) > 1]
         if twice:
             raise impossible("outbox", f"tables names {twice[0]} twice")
+        if self.outbox.transient and self.binlog.on_purged != "stop":
+            raise impossible(
+                "outbox", "rows: transient needs binlog: {on_purged: stop}: a sweep finds no rows that were deleted"
+            )
         return self
 
 

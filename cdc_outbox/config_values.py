@@ -137,17 +137,6 @@ def broker_list(value: str) -> str:
     return ",".join(host_and_port(one.strip()) for one in value.split(","))
 
 
-def later(*values: str) -> BeforeValidator:
-    """These values are part of the contract, but not of this version. No values: whatever is set."""
-
-    def check(value: object) -> object:
-        if value is not None and (not values or value in values):
-            raise ValueError(f"{value} is not supported yet" if values else "is not supported yet")
-        return value
-
-    return BeforeValidator(check)
-
-
 def impossible(key: str, text: str) -> PydanticCustomError:
     """A combination that cannot work, reported at `key` of the model that is being checked."""
     return PydanticCustomError("impossible", "{text}", {"key": key, "text": text})

@@ -66,6 +66,7 @@ class BinlogReader:
         on_connect: Callable[[], None] | None = None,
         describe: Describe | None = None,
         admit: Admit | None = None,
+        first_images: bool = False,
     ) -> None:
         """connect: opens a connection, raising pymysql's errors or our own.
 
@@ -75,6 +76,7 @@ class BinlogReader:
         heartbeat  seconds; a server silent for three of them is taken for dead
         chunk_events, chunk_bytes  larger transactions are handed over in parts
         on_connect called after each dump command that was accepted by the socket
+        first_images  an insert is what it says, whatever its transaction does to the row afterwards
         describe   column names of a table as they are now, for servers with binlog_row_metadata=MINIMAL
         admit      for a replica in the place of the server that `start` belongs to, any that has its transactions:
                    says, before each dump, whether this one can be read from the position: raises Hold while it cannot.
@@ -94,6 +96,7 @@ class BinlogReader:
             chunk_events=chunk_events,
             chunk_bytes=chunk_bytes,
             describe=self._described if describe is not None else None,
+            first_images=first_images,
         )
         self._describe = describe
         self._lock = threading.Lock()  # guards the position, which other threads read

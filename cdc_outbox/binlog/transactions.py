@@ -42,11 +42,15 @@ class Assembler:
         chunk_bytes: int = 16 << 20,
         prepared_bytes: int = 16 << 20,
         describe: Describe | None = None,
+        first_images: bool = False,
     ) -> None:
         """chunk_events, chunk_bytes: a transaction above one of these is given in parts.
 
         prepared_bytes: above them all XA transactions that are prepared and not ended are left to the sweep.
+        first_images: an insert is what it says, whatever its transaction does to the row afterwards; nothing is left to
+        a sweep, which would find no rows.
         """
+        self._first_images = first_images
         self.file = file
         self.offset = self._at = offset  # _at also follows the rows of the open transaction
         ours = frozenset(tables)
@@ -249,7 +253,7 @@ class Assembler:
     def _row_change(self, event: bytes) -> None:
         """UPDATE or DELETE. A row inserted before in this transaction is no longer what its insert says."""
         layout = self._layout_of(event)
-        if layout.ours:
+        if layout.ours and not self._first_images:
             _mark_incomplete(one for one in self._events if one.table == layout.table)
 
     def _layout_of(self, event: bytes) -> Layout:
@@ -334,16 +338,27 @@ class Assembler:
         if self._xid is not None:
             # Only its end says whether it is prepared or committed in one phase. The sweep finds what is too large.
             self._left_out = self._left_out or not self._prepared.fits(len(self._events), self._row_bytes)
+            if self._left_out and self._first_images:
+                raise self._too_large_to_be_kept()
             if self._left_out:
                 self._events.clear()
             return
         events = self._taken_out()
-        _mark_incomplete(events)
+        if not self._first_images:
+            _mark_incomplete(events)
         if events:
             self._done.append(Transaction(events, None))
         self._given = max(self._given, self._events_before)
         self._given_of = self._identity()
         self._row_bytes = 0
+
+    def _too_large_to_be_kept(self) -> BinlogUnreadable:
+        return BinlogUnreadable(
+            f"an XA transaction before {self.file}:{self._at} is too large to be kept until it is committed, and"
+            " outbox.rows is transient: there will be no rows to find",
+            hint="smaller XA transactions, or outbox.rows: keep;"
+            " `cdc-outbox checkpoint set` with a position behind it gives its events up",
+        )
 
     def _taken_out(self) -> list[Event]:
         """The collected events, without those that were given before the connection was lost."""

@@ -74,4 +74,5 @@ def reset(
     reposition.refuse_while_led(settings)
     ctx.obj.confirm(f"Reset the checkpoint of relay {settings.name!r} to {to.value}?", yes=yes)
     position = reposition.reset(settings, to.value)
-    typer.echo(f"relay {settings.name!r} will sweep everything pending, then read on from {position}")
+    before = "" if settings.outbox.transient else "sweep everything pending, then "
+    typer.echo(f"relay {settings.name!r} will {before}read on from {position}")

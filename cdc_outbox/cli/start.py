@@ -14,7 +14,7 @@ from cdc_outbox.errors import CdcOutboxError
 
 def start(
     ctx: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="Never ask; answer yes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With `rows: transient`: start without a checkpoint.")] = False,
 ) -> None:
     """Relay events until SIGTERM or Ctrl-C, which drains and stops; a second one forces (exit 4)."""
     settings = ctx.obj.settings()
@@ -23,7 +23,7 @@ def start(
 
     configure_logging(settings.log)
     try:
-        code = Supervisor(settings).run()
+        code = Supervisor(settings, begin_anew=yes).run()
     except CdcOutboxError as error:
         if settings.log.format == "text":
             raise

@@ -98,6 +98,21 @@ def stored_position(settings: Settings, row: Checkpoint | None) -> Position | No
     return in_file or (None if row is None else row.position)
 
 
+def refuse_without_checkpoint(settings: Settings) -> None:
+    """`rows: transient`: raises Refused where no position is kept; nothing finds the events before the first one."""
+    session = Session(settings.mysql, lifetime=settings.leadership_timeout)
+    try:
+        if stored_position(settings, read_checkpoint(session, settings.name)) is None:
+            raise Refused(
+                f"relay {settings.name!r} has no checkpoint, and outbox.rows is transient: it cannot know what was"
+                f" committed before; reading would begin at binlog.start, which is {settings.binlog.start}",
+                hint="`cdc-outbox start --yes` begins there; if there was a checkpoint, `cdc-outbox checkpoint set`"
+                " puts it back",
+            )
+    finally:
+        session.close()
+
+
 def raise_epoch(session: Session, name: str, owner: str) -> Fence:
     """Begin a new incarnation, on the session that holds the lock; voids a file position of another server."""
     session.execute(query("checkpoint_create"), (name,))

@@ -165,11 +165,18 @@ class OutboxTable:
         kind, _, id = as_bytes.decode().partition("\0")
         return (self.name, kind, id)
 
-    def open_before(self, session: Session, below: int, only: Collection[Aggregate]) -> list[tuple[Aggregate, Row]]:
-        """Rows of these aggregates below an id that are neither sent nor dead."""
+    def open_before(
+        self, session: Session, below: int, only: Collection[Aggregate], *, pending: bool = True
+    ) -> list[tuple[Aggregate, Row]]:
+        """Rows of these aggregates below an id that are neither sent nor dead. pending: those that are, too."""
         if not only:
             return []
-        sql = self._query("open_before", below=int(below), only=self._only(session, only))
+        sql = self._query(
+            "open_before",
+            below=int(below),
+            only=self._only(session, only),
+            pending="" if pending else "AND FALSE",
+        )
         return [((self.name, t, i), (id, event_id)) for id, event_id, t, i in session.query(sql)]
 
     def stuck(self, session: Session, only: Collection[Aggregate]) -> dict[Aggregate, int]:
@@ -224,6 +231,10 @@ class OutboxTable:
     def mark_sent(self, session: Session, rows: Sequence[Row]) -> int:
         return self._change(session, "mark_sent", rows)
 
+    def delete_sent(self, session: Session, rows: Sequence[Row]) -> int:
+        """The copies that `rows: transient` keeps of failed events, once they are sent."""
+        return self._change(session, "delete_sent", rows)
+
     def mark_sending(self, session: Session, rows: Sequence[Row]) -> int:
         return self._change(session, "mark_sending", rows)
 
@@ -270,6 +281,10 @@ class OutboxTable:
                 (event.payload or b"null").decode(),
             ),
         )
+
+    def delete_inserted(self, session: Session, event_id: str) -> None:
+        """In the transaction that inserted it, as applications do with `rows: transient`."""
+        session.execute(self._query("delete_inserted"), (event_id,))
 
     # -- SQL text ---------------------------------------------------------------------------------------------
 

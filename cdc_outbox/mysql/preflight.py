@@ -78,7 +78,7 @@ def _examine(server: Probe, settings: Settings) -> Iterator[Finding]:
     if cluster:
         yield cluster
     yield server_checks.read_only(variables)
-    yield from server_checks.binlog(variables, settings.mysql.server_id)
+    yield from server_checks.binlog(variables, settings.mysql.server_id, transient=settings.outbox.transient)
     yield from server_checks.durability(variables, settings.outbox.claim)
     server.answer("SET SESSION lock_wait_timeout = 1")
     ((current_user,),) = server.rows("SELECT CURRENT_USER()")
@@ -198,13 +198,14 @@ def _outbox_table(server: Probe, settings: Settings, table: TableName, account: 
     changed = ["status = 0", "retry_count = 0", "next_retry_at = NULL"]
     if layout.column("last_error"):
         changed.append("last_error = NULL")
-    yield _may(
-        server,
-        "grant-outbox",
-        table,
-        [f"EXPLAIN UPDATE {table.quoted} SET {', '.join(changed)} WHERE id = 0"],
-        schema.table_grant("SELECT, UPDATE", table, account),
-    )
+    tried = [f"EXPLAIN UPDATE {table.quoted} SET {', '.join(changed)} WHERE id = 0"]
+    if settings.outbox.transient:
+        tried += [
+            f"EXPLAIN INSERT INTO {table.quoted} (event_id) VALUES ('')",
+            f"EXPLAIN DELETE FROM {table.quoted} WHERE id = 0",
+        ]
+    grant = schema.table_grant(schema.outbox_privileges(settings), table, account)
+    yield _may(server, "grant-outbox", table, tried, grant)
 
 
 def _checkpoint_table(server: Probe, settings: Settings, account: str) -> Iterator[Finding]:

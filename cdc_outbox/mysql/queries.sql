@@ -149,7 +149,7 @@ SELECT {columns} FROM {table} JOIN (
 -- open_before --
 -- rows of the named aggregates that are not sent or dead, below an id
 SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
-WHERE status = 0 AND next_retry_at IS NULL AND id < {below} {only}
+WHERE status = 0 AND next_retry_at IS NULL AND id < {below} {only} {pending}
 UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
 WHERE status = 0 AND next_retry_at IS NOT NULL AND id < {below} {only}
 UNION ALL SELECT id, event_id, aggregate_type, aggregate_id FROM {table} FORCE INDEX (idx_status_next_retry)
@@ -284,6 +284,22 @@ INSERT INTO {into} ({columns}) SELECT {columns} FROM {table} FORCE INDEX (PRIMAR
 
 -- archive_delete --
 DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY) WHERE ({rows}) AND status = 2
+
+-- copy_statuses --
+-- rows: transient keeps no rows but those of events that failed
+SELECT event_id, status, next_retry_at IS NOT NULL FROM {table} WHERE event_id IN ({event_ids})
+
+-- copy_in --
+-- an event that is there already, or another one under the id, stays as it is
+INSERT INTO {table} ({columns}) VALUES {values} ON DUPLICATE KEY UPDATE status = {table}.status
+
+-- delete_sent --
+-- rows: transient: the copy of an event that failed has been sent in the end
+DELETE sent FROM {table} AS sent FORCE INDEX (PRIMARY)
+WHERE (id, event_id) IN ({rows}) AND status IN (0, 1)
+
+-- delete_inserted --
+DELETE inserted FROM {table} AS inserted WHERE event_id = %s
 
 -- replay --
 INSERT INTO {table} ({columns}) VALUES ({values})

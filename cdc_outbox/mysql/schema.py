@@ -176,6 +176,11 @@ def table_grant(privileges: str, table: TableName, to: str) -> str:
     return f"GRANT {privileges} ON {table.quoted} TO {to}"
 
 
+def outbox_privileges(settings: Settings) -> str:
+    """What the relay does with an outbox table."""
+    return "SELECT, INSERT, UPDATE, DELETE" if settings.outbox.transient else "SELECT, UPDATE"
+
+
 def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Grant]:
     outbox = settings.table_names
     if version is None:
@@ -188,7 +193,10 @@ def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Gr
         image = [f"GRANT {row_image_privilege(version)} ON *.* TO {to}"]
     return [
         *_binlog_grants(settings, to),
-        *(_Grant(table_grant("SELECT, UPDATE", table, to), "read events and write their outcome") for table in outbox),
+        *(
+            _Grant(table_grant(outbox_privileges(settings), table, to), "read events and write their outcome")
+            for table in outbox
+        ),
         _Grant(
             table_grant("SELECT, INSERT, UPDATE", checkpoint_table(settings), to),
             "keep the position, the epoch and the state",
@@ -203,6 +211,7 @@ def _grants(settings: Settings, to: str, version: str | None = None) -> list[_Gr
                 "optional: only `cdc-outbox emit`, which puts a test event in",
             )
             for table in outbox
+            if not settings.outbox.transient
         ),
     ]
 

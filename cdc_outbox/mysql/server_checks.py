@@ -181,8 +181,11 @@ def read_only(variables: Variables) -> Finding:
     )
 
 
-def binlog(variables: Variables, server_id: int | None, section: str = "mysql") -> Iterator[Finding]:
-    """server_id: what the relay calls itself there, as this section of the settings has it."""
+def binlog(
+    variables: Variables, server_id: int | None, section: str = "mysql", *, transient: bool = False
+) -> Iterator[Finding]:
+    """server_id: what the relay calls itself there, as this section of the settings has it. transient: rows are, and
+    cannot be read from the table."""
     if not variables.on("log_bin"):
         yield Finding(
             "log-bin",
@@ -194,7 +197,7 @@ def binlog(variables: Variables, server_id: int | None, section: str = "mysql") 
         return
     yield Finding("log-bin", "ok", "log_bin = ON")
     yield _format(variables)
-    yield _row_image(variables)
+    yield _row_image(variables, transient=transient)
     yield _row_metadata(variables)
     yield _checksum(variables)
     yield _order_of_commits(variables)
@@ -217,17 +220,20 @@ def _format(variables: Variables) -> Finding:
     )
 
 
-def _row_image(variables: Variables) -> Finding:
+def _row_image(variables: Variables, *, transient: bool) -> Finding:
     value = variables.text("binlog_row_image", "FULL").upper()
     if value == "FULL":
         return Finding("binlog-row-image", "ok", "binlog_row_image = FULL")
     return Finding(
         "binlog-row-image",
-        "warning",
+        "error" if transient else "warning",
         f"binlog_row_image = {value}",
-        "columns filled by their defaults are not in the binlog: such rows are read from the table by id,"
+        "outbox.rows is transient, and columns filled by their defaults are not in the binlog: there will be no row to"
+        " read them from"
+        if transient
+        else "columns filled by their defaults are not in the binlog: such rows are read from the table by id,"
         " slower, and as they are by then",
-        "SET PERSIST binlog_row_image = 'FULL';",
+        "SET PERSIST binlog_row_image = 'FULL';" + ("  -- and reconnect the applications" if transient else ""),
     )
 
 

@@ -90,7 +90,9 @@ def _examine(replica: Probe, settings: Settings) -> Iterator[Finding]:
     yield from _of_source(tls(replica, settings.binlog_server.tls.mode, SECTION))
     source = settings.binlog.source
     section = "mysql" if source is None or source.server_id is None else SECTION
-    yield from _of_source(server_checks.binlog(variables, settings.binlog_server.server_id, section))
+    transient = settings.outbox.transient
+    found = server_checks.binlog(variables, settings.binlog_server.server_id, section, transient=transient)
+    yield from _of_source(found)
     yield from _log_replica_updates(variables)
     yield commit_order(variables)
     ((current_user,),) = replica.rows("SELECT CURRENT_USER()")

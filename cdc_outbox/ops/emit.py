@@ -36,7 +36,12 @@ def emit(
         raise Refused(f"the payload is not JSON: {error}") from None
     outbox = OutboxTable(table)
     with command_session(settings) as session:
+        if settings.outbox.transient:
+            session.log_whole_rows()
         for _ in range(count):
             event = Event(table, 0, str(uuid.uuid4()), aggregate_type, aggregate_id, event_type, payload.encode())
-            outbox.insert(session, event)
+            with session.transaction():
+                outbox.insert(session, event)
+                if settings.outbox.transient:
+                    outbox.delete_inserted(session, event.event_id)
             yield event

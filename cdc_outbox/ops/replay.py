@@ -12,6 +12,7 @@ from cdc_outbox.kafka.follower import BEGINNING, Followed, make_follower
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.event_rows import BATCH, EventRows
+from cdc_outbox.mysql.outbox_table import OutboxTable
 from cdc_outbox.mysql.queries import query
 from cdc_outbox.ops.command_session import command_session
 
@@ -102,6 +103,8 @@ def put_back(settings: Settings, table: TableName, chosen: Sequence[Letter], on_
     """Insert the events whose rows are gone, with their old event ids, as pending; at most 1,000 in a transaction."""
     done = Replayed()
     with command_session(settings) as session:
+        if settings.outbox.transient:
+            session.log_whole_rows()
         rows = EventRows(session, table)
         for start in range(0, len(chosen), BATCH):
             part = chosen[start : start + BATCH]
@@ -138,3 +141,5 @@ def _insert(session: Session, settings: Settings, table: TableName, letter: Lett
     names = ", ".join(schema.identifier(name) for name in row)
     marks = ", ".join("CONVERT(%s USING utf8mb4)" if isinstance(one, bytes) else "%s" for one in row.values())
     session.execute(query("replay", table=table.quoted, columns=names, values=marks), list(row.values()))
+    if settings.outbox.transient:
+        OutboxTable(table).delete_inserted(session, letter.event_id)

@@ -366,6 +366,15 @@ class InFlight:
                 queued.append(envelope)
             return queued
 
+    def tail_rows(self, aggregates: Collection[Aggregate]) -> list[tuple[Aggregate, tuple[int, str]]]:
+        """What the tail brought of these aggregates and is not settled, as (aggregate, (id, event_id))."""
+        with self._lock:
+            return [
+                (envelope.event.aggregate, (envelope.event.id, envelope.event.event_id))
+                for envelope in self._open.values()
+                if envelope.transaction is not None and envelope.event.aggregate in aggregates
+            ]
+
     def forget(self, envelopes: Iterable[Envelope]) -> None:
         """The claim of queued rows was rolled back: they are not in flight."""
         with self._lock:

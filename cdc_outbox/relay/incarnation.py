@@ -52,6 +52,7 @@ from cdc_outbox.relay.refusals import Refusals
 from cdc_outbox.relay.retry import RetryPolicy
 from cdc_outbox.relay.settler import Settler
 from cdc_outbox.relay.topic_holds import TopicHolds
+from cdc_outbox.relay.transient_rows import TransientIntake
 from cdc_outbox.relay.turns import Turns
 from cdc_outbox.relay.worker import Worker
 from cdc_outbox.testing.kill_points import kill_point
@@ -115,14 +116,17 @@ class Incarnation:
         suspects: Suspects,
         brake: Brake,
         server_id: int,
+        may_begin_anew: bool,
         on_failure: Callable[[BaseException], None],
         tracing: Tracing | None = None,
     ) -> None:
-        """server_id: what the reader calls itself to MySQL."""
+        """server_id: what the reader calls itself to MySQL. may_begin_anew: without a checkpoint, too, although rows
+        are transient and no sweep finds what was committed before."""
         self._suspects = suspects
         self._brake = brake
         self._tracing = tracing
         self._server_id = server_id
+        self._may_begin_anew = may_begin_anew
         self._settings = settings
         self._leadership = leadership
         self._metrics = metrics
@@ -199,9 +203,14 @@ class Incarnation:
         if settings.binlog.source is not None and not uses_gtids(session):
             raise Hold("gtid_mode is not ON on the primary, and binlog.source can be read by GTID only", reason="mysql")
         position = stored_position(settings, checkpoint)
-        sweep_first = checkpoint is not None and (
-            checkpoint.state == RESET
-            or (self._position_file is not None and self._position_file.written_elsewhere(checkpoint.server_uuid))
+        transient = settings.outbox.transient
+        sweep_first = (
+            checkpoint is not None
+            and not transient
+            and (
+                checkpoint.state == RESET
+                or (self._position_file is not None and self._position_file.written_elsewhere(checkpoint.server_uuid))
+            )
         )
         never_read = position is None
         try:
@@ -219,9 +228,11 @@ class Incarnation:
             )
             position = None
         if position is None:
+            if transient and not self._may_begin_anew:
+                raise BinlogLost(f"relay {settings.name!r} has no checkpoint any more")
             earliest = settings.binlog.start == "earliest" and never_read
             start = first_position(settings, session) if earliest else committed_position(session)
-            self.recovered = self._recovered(session, start, bootstrap=True)
+            self.recovered = self._recovered(session, start, bootstrap=not transient)
         self._leadership.ping()
         return fence, blocked
 
@@ -247,7 +258,8 @@ class Incarnation:
             waiting_room=settings.limits.max_in_flight // 4,
         )
         topic_holds = TopicHolds()
-        self._intake = Intake(
+        transient = settings.outbox.transient
+        self._intake = (TransientIntake if transient else Intake)(
             self._session,
             fence,
             tables,
@@ -311,6 +323,7 @@ class Incarnation:
             on_failure=self._on_failure,
             position_file=self._position_file,
             server_uuid=self._leadership.server_uuid,
+            transient=transient,
         )
         self.ledger.on_outcome = settler.wake
         poller = Poller(
@@ -335,6 +348,7 @@ class Incarnation:
             ping_every=settings.leadership_timeout / 3,
             watermark=recovered.boundary,
             bootstrap=recovered.bootstrap,
+            transient=transient,
             on_swept=self._begin_reading_after,
             on_failure=self._on_failure,
         )
@@ -347,6 +361,7 @@ class Incarnation:
             server_uuid=self._leadership.server_uuid,
             extra_columns=next(iter(tables.values())).extra_columns,
             heartbeat=HEARTBEAT,
+            first_images=transient,
             describe=lambda name: column_names_of(settings, name),
             admit=None
             if settings.binlog.source is None

@@ -79,7 +79,10 @@ BUSY_WAIT = 0.02
 
 
 class Poller(Worker):
-    """One pass looks at all tables. bootstrap: sweep everything pending first, then call on_swept once."""
+    """One pass looks at all tables. bootstrap: sweep everything pending first, then call on_swept once.
+
+    transient: there are rows of failed events only, and nothing to sweep.
+    """
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class Poller(Worker):
         ping_every: float,
         watermark: Position,
         bootstrap: bool,
+        transient: bool = False,
         on_swept: Callable[[Position], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -136,6 +140,7 @@ class Poller(Worker):
         self._sending_timeout = sending_timeout
         self._ping_every = ping_every
         self._bootstrap = bootstrap
+        self._transient = transient
         self._on_swept = on_swept
         self._gtids = watermark.gtid_set is not None
         self._pinged_at = time.monotonic()
@@ -192,14 +197,15 @@ class Poller(Worker):
             retry, parked, sending, self._brake.paused = table.due_or_stuck(self._session, self._fence.name)
             if self._ledger.blocked or retry or parked:
                 later.update(table.failed_aggregates(self._session))
-            if retry or parked:
+            if (retry or parked) and (not self._transient or self._is_past_watermark()):
                 changed |= self._take_due(table)
             if look and (sending or self._foreign):
                 self._look_at_sending(table)
         busy = False
         if self._ledger.blocked:
             busy = self._free(number, quiet, later)
-        changed |= self._sweep()
+        if not self._transient:
+            changed |= self._sweep()
         if time.monotonic() - self._counted_at >= COUNT_INTERVAL and not self._stop.is_set():
             self._count()
         return changed, busy
@@ -285,9 +291,7 @@ class Poller(Worker):
         earlier: dict[Aggregate, deque[Row]] = defaultdict(deque)
         if self._ledger.ordered:
             aggregates = {event.aggregate for event in events}
-            for aggregate, row in sorted(
-                table.open_before(self._session, events[-1].id, aggregates), key=lambda one: one[1][0]
-            ):
+            for aggregate, row in sorted(self._open_before(table, events[-1].id, aggregates), key=lambda one: one[1]):
                 earlier[aggregate].append(row)
         stopped: set[Aggregate] = set()
 
@@ -302,6 +306,12 @@ class Poller(Worker):
             return aggregate not in stopped
 
         return self._ledger.queue(events, passable)
+
+    def _open_before(self, table: OutboxTable, below: int, aggregates: set[Aggregate]) -> list[tuple[Aggregate, Row]]:
+        """Rows of these aggregates that are not sent or dead; with `rows: transient` what the ledger has stands for
+        those that have none, and those at 0 are of no interest."""
+        found = table.open_before(self._session, below, aggregates, pending=not self._transient)
+        return found + self._ledger.tail_rows(aggregates) if self._transient else found
 
     def _hand_on(self, table: OutboxTable, queued: Sequence[Envelope]) -> None:
         """Read the payloads of claimed rows and give them to the relay thread."""
@@ -412,15 +422,24 @@ class Poller(Worker):
         No clock decides, and no listing begins while the stream is behind the last watermark.
         """
         if self._watermark is not None:
-            if not self._ledger.streamed_past(self._watermark):
-                if time.monotonic() - self._watermark_at > PATIENCE:
-                    self._look_at_watermark(self._watermark)
+            if not self._is_past_watermark():
                 return False
-            self._watermark = None
             notes, self._notes = self._notes, {}
             return sum(self._take_missed(self._tables[name], rows) for name, rows in notes.items()) > 0
         if any(self._above.values()) or self._sweep_due():
             self._note_pending()
+        return False
+
+    def _is_past_watermark(self) -> bool:
+        """The stream is; then there is none any more. With `rows: transient` the first one is the only one: what comes
+        before a copy in its aggregate may have no row, and must have been read again."""
+        if self._watermark is None:
+            return True
+        if self._ledger.streamed_past(self._watermark):
+            self._watermark = None
+            return True
+        if time.monotonic() - self._watermark_at > PATIENCE:
+            self._look_at_watermark(self._watermark)
         return False
 
     def _note_pending(self) -> None:

@@ -20,6 +20,7 @@ from cdc_outbox.mysql.outbox_table import OutboxTable, Row
 from cdc_outbox.mysql.session import DEADLOCK, LOCK_WAIT_TIMEOUT, Session, error_code, is_retriable
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
+from cdc_outbox.relay.transient_rows import write_copies
 from cdc_outbox.relay.worker import Worker
 from cdc_outbox.testing.kill_points import kill_point
 
@@ -88,8 +89,12 @@ class Settler(Worker):
         on_failure: Callable[[BaseException], None],
         position_file: PositionFile | None = None,
         server_uuid: str = "",
+        transient: bool = False,
     ) -> None:
-        """position_file: where the position goes instead of the checkpoint row; server_uuid: whose it is."""
+        """position_file: where the position goes instead of the checkpoint row; server_uuid: whose it is.
+
+        transient: rows are there of failed events only, see transient_rows.
+        """
         super().__init__("settler", on_failure)
         self._session = session
         self._fence = fence
@@ -103,6 +108,7 @@ class Settler(Worker):
         self._ping_every = ping_every
         self._position_file = position_file
         self._server_uuid = server_uuid
+        self._transient = transient
         self._owed = threading.Event()
         self._full = threading.Event()
         self._locked: list[Envelope] = []
@@ -149,7 +155,7 @@ class Settler(Worker):
 
     def _slow(self) -> list[Envelope]:
         now = time.monotonic()
-        if now - self._looked_for_slow < IDLE:
+        if self._transient or now - self._looked_for_slow < IDLE:
             return []
         self._looked_for_slow = now
         return self._ledger.slow(now - SLOW)
@@ -245,6 +251,8 @@ class Settler(Worker):
 
     def _apply(self, batch: Sequence[Envelope], slow: Sequence[Envelope]) -> None:
         """Every status change of the batch, grouped so that each statement does one thing to many rows."""
+        if self._transient:
+            batch = write_copies(self._session, self._tables, batch)
         groups: dict[tuple[TableName, Stage, int, str], list[Envelope]] = defaultdict(list)
         for envelope in batch:
             stage = envelope.stage
@@ -264,7 +272,7 @@ class Settler(Worker):
     def _change(self, table: OutboxTable, stage: Stage, rows: Sequence[Row], seconds: int, error: str) -> int:
         session = self._session
         if stage is Stage.ACKED:
-            return table.mark_sent(session, rows)
+            return table.delete_sent(session, rows) if self._transient else table.mark_sent(session, rows)
         if stage is Stage.REFUSED:
             return table.mark_failed(session, rows, seconds, error)
         if stage is Stage.DEAD:

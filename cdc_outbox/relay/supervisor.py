@@ -35,7 +35,7 @@ from cdc_outbox.errors import (
     Refused,
     Stopped,
 )
-from cdc_outbox.mysql.checkpoint import report_before_leading
+from cdc_outbox.mysql.checkpoint import refuse_without_checkpoint, report_before_leading
 from cdc_outbox.mysql.leadership import Leadership, boottime
 from cdc_outbox.mysql.preflight import examine_mysql, refusal
 from cdc_outbox.mysql.session import is_retriable, mysql_trouble
@@ -70,8 +70,10 @@ BUGS = 3
 class Supervisor:
     """One relay process. `run` returns the exit code."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, begin_anew: bool = False) -> None:
+        """begin_anew: with `rows: transient`, start without a checkpoint as well."""
         self._settings = settings
+        self._begin_anew = begin_anew
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._failure: BaseException | None = None
@@ -194,9 +196,14 @@ class Supervisor:
             log_event(logger, logging.WARNING, "leadership_lost", str(known))
         elif isinstance(known, BinlogLost):
             if self._settings.binlog.on_purged == "stop":
+                lost = (
+                    "what it no longer holds is lost"
+                    if self._settings.outbox.transient
+                    else "a sweep finds what is pending"
+                )
                 raise BinlogLost(
                     f'{known.message}; binlog.on_purged is "stop"',
-                    hint="cdc-outbox checkpoint reset --to now, then start: a sweep finds what is pending",
+                    hint=f"cdc-outbox checkpoint reset --to now (or earliest), then start: {lost}",
                 )
             self._binlog_lost = True
         elif isinstance(known, Hold):
@@ -268,6 +275,8 @@ class Supervisor:
             self._flowing(but={refused.reason})  # what was waited for before answers by now
         if refused is not None:
             raise refused
+        if self._settings.outbox.transient and not (self._begin_anew or self._has_led):
+            refuse_without_checkpoint(self._settings)
 
     # -- leading ----------------------------------------------------------------------------------------------
 
@@ -284,6 +293,7 @@ class Supervisor:
             suspects=self._suspects,
             brake=self._brake,
             server_id=self._server_id,
+            may_begin_anew=self._begin_anew and not self._has_led,
             on_failure=self._on_failure,
             tracing=self._tracing,
         )

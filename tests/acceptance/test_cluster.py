@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its way of exporting
 
+from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness import recovery
+from tests.harness.judge import Judge
 from tests.harness.kafka import create_topic, set_topic_config
 from tests.harness.load import Load, no_retry_spent
 from tests.harness.process import RelayProcess
@@ -148,3 +150,60 @@ def test_a_rolling_restart_is_no_outage(make_world: Callable[..., World], cluste
     load.check()
     assert relay.running
     assert "rebuild" not in relay.log
+
+
+WINDOW = 40
+"""limits.max_in_flight: half of it is enough to hold a partition."""
+
+OF_PARTITION = [[f"{n}" for n in range(200) if partition_of(f"{n}".encode(), 2) == number][:10] for number in (0, 1)]
+"""Aggregates of each of two."""
+
+PARKED = "SELECT COUNT(*) FROM outbox_event WHERE next_retry_at IS NOT NULL"
+
+
+@pytest.mark.parametrize(
+    ("client", "claim", "ordering"),
+    [
+        ("confluent", "leader", "aggregate"),
+        ("kafka-python", "row", "strict"),
+        pytest.param("confluent", "row", "strict", marks=pytest.mark.long),
+        pytest.param("kafka-python", "leader", "aggregate", marks=pytest.mark.long),
+        pytest.param("kafka-python", "leader", "none", marks=pytest.mark.long),
+    ],
+)
+def test_what_waits_for_a_stuck_partition_goes_in_order_once_it_answers(
+    make_world: Callable[..., World], cluster: Cluster, client: str, claim: str, ordering: str
+) -> None:
+    """Each of two partitions is on one broker only, and one of the two is killed."""
+    world, broker = make_world(kafka=cluster.endpoint), cluster.brokers[1]
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 0})
+    spread = NewTopic(world.topic, 2, replica_assignment=[[1], [2]], config={"min.insync.replicas": "1"})
+    admin.create_topics([spread])[world.topic].result(30)
+    relay = world.start(
+        kafka={"client": client},
+        outbox={"claim": claim, "ordering": ordering},
+        limits={"max_in_flight": WINDOW, "batch": 10},
+    )
+    commits: dict[str, list[str]] = {one: [world.insert(one)] for one in OF_PARTITION[0] + OF_PARTITION[1]}
+    world.wait_settled()
+    broker.kill()
+    flowing: list[str] = []
+    for number in range(3 * WINDOW):
+        for aggregates in OF_PARTITION:
+            aggregate = aggregates[number % len(aggregates)]
+            commits[aggregate].append(world.insert(aggregate))
+            if aggregate in OF_PARTITION[0]:
+                flowing.append(commits[aggregate][-1])
+    world.wait_sent(*flowing)
+    relay.wait_for("partition_stuck")
+    relay.wait_for("partition_held")
+    wait_until(lambda: world.execute(PARKED)[0][0] >= WINDOW, "they wait in the table")
+    broker.start()
+    relay.wait_for("partition_back")
+    world.wait_settled()
+    assert world.execute("SELECT COUNT(*) FROM outbox_event WHERE retry_count > 0")[0][0] == 0
+    judge = Judge(world)
+    judge.check_complete(commits)
+    judge.check_no_duplicates()
+    if ordering != "none":
+        judge.check_order(commits)

@@ -21,12 +21,10 @@ import yaml
 from cdc_outbox import Outbox
 from cdc_outbox.cli import app
 from cdc_outbox.config import load_settings
-from cdc_outbox.errors import Refused
 from tests.docs.blocks import PAGES, ROOT, TRANSLATED, Block, blocks
 from tests.mutants.mutants import MUTANTS
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-READMES = PAGES[:2]
 
 MINIMAL = {
     "name": "orders",
@@ -261,17 +259,6 @@ def test_yaml_is_accepted(text: str, fragment: bool, tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     file.write_text(text)
     load_settings(file, ENVIRONMENT)
-
-
-@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_what_is_said_not_to_be_there_is_refused(page: Path, tmp_path: Path) -> None:
-    rows = re.findall(r"^\| `([a-z_]+)\.([a-z_]+): ([^`]+)` \|", page.read_text("utf-8"), flags=re.M)
-    assert rows
-    file = tmp_path / "orders.yaml"
-    for section, key, value in rows:
-        file.write_text(yaml.safe_dump(merged(MINIMAL, {section: {key: yaml.safe_load(value)}})))
-        with pytest.raises(Refused, match="not supported yet"):
-            load_settings(file, {})
 
 
 # -- what must not be in them -----------------------------------------------------------------------------------------

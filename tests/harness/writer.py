@@ -29,14 +29,17 @@ class Writer:
         seed: int = 1,
         table: str = "outbox_event",
         first_number: int = 1,
+        transient: bool = False,
     ) -> None:
         """rate: transactions a second of each thread, None: as fast as it goes. first_number: of each aggregate; a
-        second writer goes on above the first one's."""
+        second writer goes on above the first one's. transient: each row is deleted in the transaction that
+        inserted it."""
         self._world = world
         self._table = table
         self._limit = limit
         self._pause = 1 / rate if rate else 0.0
         self._first_number = first_number
+        self._transient = transient
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._count = 0
@@ -92,6 +95,8 @@ class Writer:
                             " VALUES (%s, 'order', %s, 'OrderPlaced', %s)",
                             (event_id, aggregate, json.dumps({"number": numbers[aggregate], "pad": "x" * 100})),
                         )
+                        if self._transient:
+                            cursor.execute(f"DELETE FROM {self._table} WHERE event_id = %s", (event_id,))
                         written.append((aggregate, event_id))
                 connection.commit()
                 with self._lock:

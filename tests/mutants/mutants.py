@@ -155,6 +155,22 @@ MUTANTS = [
         SIMULATED,
     ),
     Mutant(
+        "p1-what-waits-gets-no-copy",
+        "P1",
+        "cdc_outbox/relay/transient_rows.py",
+        "_COPIED = {Stage.REFUSED, Stage.DEAD, Stage.PARKING, Stage.PUT_BACK}",
+        "_COPIED = {Stage.REFUSED, Stage.DEAD}",
+        "tests/property/test_relay.py::test_the_promises_hold_where_rows_are_deleted_at_once",
+    ),
+    Mutant(
+        "p2-copies-go-before-what-is-read-again",
+        "P2",
+        "cdc_outbox/relay/poller.py",
+        "(not self._transient or self._is_past_watermark())",
+        "True",
+        "tests/unit/relay/test_poller.py::test_copies_wait_until_what_comes_before_them_has_been_read_again",
+    ),
+    Mutant(
         "p2-a-stuck-partition-holds-up-all",
         "P2",
         "cdc_outbox/relay/partition_holds.py",

@@ -25,13 +25,15 @@ COVERED = {
     "R48": "p3-an-outage-spends-retries",
     "R52": "p1-dead-before-its-letter",
     "R53": "p1-a-locked-row-is-forgotten",
+    "R70": "p2-a-stuck-partition-holds-up-all",
+    "R72": "p1-what-waits-gets-no-copy",
+    "R73": "p2-copies-go-before-what-is-read-again",
     "R62": "p2-a-file-of-another-server-is-followed-at-once",
 }
 
 UNTRIED = {
     "R55": "without a drain some milliseconds of work are done again; whether there is any at a stop is chance",
     "R15": "it takes two breakages: where a table changes, its layouts are forgotten as well (R19)",
-    "R58": "what it refuses is other settings in each version",
     "R27": "what a dead waiter inherits shows only where the network hides its death; the seconds are a constant",
 }
 
@@ -449,6 +451,24 @@ RULES = [
         '    limit = "" if most is None else f"LIMIT {int(most)}"\n    row',
         '    limit = ""\n    row',
         "tests/integration/test_status.py::test_it_reads_no_more_than_its_limits",
+        long=True,
+    ),
+    Mutant(
+        "r58-an-unknown-setting-is-ignored",
+        "R58",
+        "cdc_outbox/config.py",
+        'frozen=True, extra="forbid"',
+        'frozen=True, extra="ignore"',
+        "tests/unit/test_config.py::test_refused_with_place_and_help",
+        long=True,
+    ),
+    Mutant(
+        "r71-what-the-primary-purged-counts-as-gone",
+        "R71",
+        "cdc_outbox/relay/poller.py",
+        "self._ledger.unreadable(purged_gtids(server))",
+        "self._ledger.unreadable(purged_gtids(self._session))",
+        "tests/unit/relay/test_poller.py::test_what_the_primary_purged_may_still_come_from_the_replica",
         long=True,
     ),
     Mutant(

@@ -131,6 +131,8 @@ class Database:
         """What the replica will ever have of this server."""
         self.source: Source | None = None
         """Whose binlog is read; None: this server's own."""
+        self.transient = False
+        """Applications delete their rows in the transaction that inserts them."""
         self.away = False
         self.read_only = False
         self.sessions: list[Session] = []
@@ -154,6 +156,8 @@ class Database:
         inserted = [replace(row, updated_at=self.now) for row in rows]
         if shown:
             self.log(rows=inserted)
+        if self.transient:
+            return
         if not shown or (visible and not self.unseen):
             self.rows.update({row.id: row for row in inserted})
             if shown and owned:
@@ -281,6 +285,8 @@ class Session:
     ended: bool = False
     closed: bool = False
     writes: dict[int, Row] = field(default_factory=dict)
+    deletes: set[int] = field(default_factory=set)
+    """Of the rows written, those that the open transaction deletes in the end."""
     checkpoint: Checkpoint | None = None
     """What the open transaction makes of the checkpoint row, None: nothing."""
     moves_position: bool = False
@@ -375,7 +381,7 @@ class Session:
 
     def view(self) -> dict[int, Row]:
         """The rows as this session sees them."""
-        return {**self.database.rows, **self.writes}
+        return {id: row for id, row in {**self.database.rows, **self.writes}.items() if id not in self.deletes}
 
     def unlock(self) -> None:
         for key in [key for key, holder in self.database.locks.items() if holder is self]:
@@ -391,6 +397,7 @@ class Session:
 
     def rollback(self) -> None:
         self.writes = {}
+        self.deletes = set()
         self.checkpoint = None
         self.moves_position = False
         self.in_transaction = False
@@ -413,13 +420,17 @@ class Session:
 
     def _apply(self) -> None:
         database = self.database
+        inserted = [row for id, row in self.writes.items() if id not in database.rows and database.transient]
         changes = [Change(database.rows[id], row) for id, row in self.writes.items() if id in database.rows]
+        changes += [Change(replace(row, status=0, retry_count=0, next_retry_at=None), row) for row in inserted]
         if changes or self.checkpoint is not None:
             database.on_commit(self, changes, self.moves_position)
             database.rows.update({change.after.id: change.after for change in changes})
+            for id in self.deletes:
+                database.rows.pop(id, None)
             if self.checkpoint is not None:
                 database.checkpoint = replace(self.checkpoint, updated_at=database.scheduler.now)
-            database.log()
+            database.log(rows=inserted)
         self.rollback()
 
     # -- the statements that are not about an outbox table ---------------------------------------------------

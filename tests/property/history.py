@@ -66,6 +66,19 @@ TROUBLE = (
 
 MORE_TROUBLE = ("mysql_fails_over", "mysql_fails_over", "commit_still_owned")
 """Chosen apart from TROUBLE."""
+NEEDS_ROWS = {
+    "commit_invisible",
+    "commit_not_shown",
+    "commit_delayed",
+    "another_worker_claims",
+    "another_worker_has_sent",
+    "set_back_to_0",
+    "delete",
+    "the_binlog_is_purged",
+    "the_checkpoint_is_lost",
+    "checkpoint_reset",
+}
+"""What `rows: transient` cannot live through, or what there are no rows for."""
 
 Act = tuple[str, int]
 
@@ -84,14 +97,17 @@ class Plan:
     """A replica is read in the server's place."""
 
     @staticmethod
-    def made_of(seed: int, length: int, *, source: bool = False) -> Plan:
+    def made_of(seed: int, length: int, *, source: bool = False, transient: bool = False) -> Plan:
         """The history of a seed: the same each time."""
         chance = random.Random(seed)
-        kinds = chance.sample(TROUBLE, chance.randint(0, 6))
+        trouble = [one for one in TROUBLE if one not in NEEDS_ROWS] if transient else TROUBLE
+        kinds = chance.sample(trouble, chance.randint(0, 6))
         apart = random.Random(f"more of {seed}")
-        kinds += apart.sample(MORE_TROUBLE, apart.choice((0, 0, 0, 0, 1, 1, 2)))
+        if not transient:
+            kinds += apart.sample(MORE_TROUBLE, apart.choice((0, 0, 0, 0, 1, 1, 2)))
         names = [chance.choice(kinds if kinds and chance.random() < 0.3 else WORK) for _ in range(length)]
-        return Plan(seed, [(name, chance.randrange(2**32)) for name in names], source=source)
+        settings = {"transient": True, "claim": "leader", "position_in_file": False} if transient else {}
+        return Plan(seed, [(name, chance.randrange(2**32)) for name in names], settings, source=source)
 
 
 def _one_in_eight(this: str, chance: random.Random, otherwise: str) -> str:
@@ -129,6 +145,8 @@ class History:
         """Steps that the relay's threads took."""
         with self.world.running():
             chance = random.Random(self.plan.seed)
+            if self.world.database.transient:
+                self._first_start()
             for _ in range(chance.choice((0, 0, 1, 3))):
                 self.commit(chance)
             self.world.start()
@@ -139,6 +157,12 @@ class History:
             self._settle()
             self._rest()
         return self.world.steps
+
+    def _first_start(self) -> None:
+        """What is committed before it is nobody's."""
+        self.world.start()
+        while self.world.database.checkpoint is None or self.world.database.checkpoint.binlog_pos is None:
+            self.world.round()
 
     def _look(self) -> None:
         if self.world.judge.broken:
@@ -437,12 +461,19 @@ class History:
     def _settle(self) -> None:
         until = self.world.scheduler.now + SETTLES_WITHIN
         while self.world.scheduler.now < until:
-            if all(row.settled for row in self.world.database.rows.values()) and not self.world.broker.wire:
+            if self._is_settled() and not self.world.broker.wire:
                 break
             self.world.round()
             self._look()
         self.world.judge.check_complete()
         self._look()
+
+    def _is_settled(self) -> bool:
+        rows = self.world.database.rows
+        if not self.world.database.transient:
+            return all(row.settled for row in rows.values())
+        facts = self.world.judge.facts.values()
+        return all(rows[one.row.id].settled if one.row.id in rows else one.landed for one in facts)
 
     def _rest(self) -> None:
         """P8: with nothing to do, nothing is written."""

@@ -181,11 +181,20 @@ class Judge:
             if not entry.rows or (gtids is not None and not GtidSet(database.gtid_ranges(number)).issubset(gtids)):
                 continue
             for one in entry.rows:
+                if database.transient and one.status == 0:
+                    self._passes(one.event_id, changed.get(one.id) or database.rows.get(one.id))
+                    continue
                 row = changed.get(one.id) or database.rows.get(one.id) or (one if number in database.unseen else None)
                 if row is None or self.facts[row.event_id].touched:
                     continue
                 if row.status == 0 and row.next_retry_at is None:
                     self.violated(f"P1: the position passes {row.event_id}, which is pending")
+
+    def _passes(self, event_id: str, row: Row | None) -> None:
+        """What has no row must have been sent before the position passes it."""
+        fact = self.facts[event_id]
+        if row is None and not fact.landed:
+            self.violated(f"P1: the position passes {event_id}, which was not sent and has no row")
 
     # -- when all is quiet -----------------------------------------------------------------------------------
 
@@ -195,6 +204,8 @@ class Judge:
         for event_id, fact in self.facts.items():
             row = self.database.rows.get(fact.row.id)
             if row is None:
+                if self.database.transient and not fact.landed:
+                    self.violated(f"P1: {event_id} was not sent and has no row")
                 continue
             if not row.settled:
                 self.violated(f"P1: {event_id} is left at {row}")

@@ -33,6 +33,7 @@ from cdc_outbox.relay import (
     settler,
     supervisor,
     topic_holds,
+    transient_rows,
     worker,
 )
 from cdc_outbox.relay.brake import Brake
@@ -47,7 +48,7 @@ from tests.property.scheduler import (
     SimulatedTime,
     Task,
 )
-from tests.property.table import MemoryTable
+from tests.property.table import MemoryCopies, MemoryTable
 
 HOSTS = 2
 
@@ -121,7 +122,7 @@ class _Supervisor(supervisor.Supervisor):
     """Without what only a real process has: signals, the preflight, the HTTP listener."""
 
     def __init__(self, settings: Settings, judge: Judge) -> None:
-        super().__init__(settings)
+        super().__init__(settings, begin_anew=True)
         self._judge_of_promises = judge
         self._alerts = _Alerts(judge)  # type: ignore[assignment]
 
@@ -206,7 +207,7 @@ class _Reader:
         entry = database.binlog[number - 1]
         events = [_event(row) for row in entry.rows]
         if len(events) > CHUNK:
-            for event in events[:CHUNK]:
+            for event in [] if database.transient else events[:CHUNK]:
                 event.incomplete, event.payload = True, None
             yield Transaction(events[:CHUNK], None)
             events = events[CHUNK:]
@@ -278,11 +279,13 @@ class World:
         max_rate: float | None = None,
         position_in_file: bool = False,
         replication: random.Random | None = None,
+        transient: bool = False,
     ) -> None:
         """replication: by whose choice a replica, whose binlog is read, gets on; None: the server itself is read."""
         self.scheduler = Scheduler()
         self.judge = Judge(ordered=ordering != "none")
         self.database = Database(self.scheduler, gtids=gtids)
+        self.database.transient = transient
         self.database.on_commit = self.judge.on_commit
         self.database.on_count = self.judge.on_count
         self.judge.database = self.database
@@ -305,8 +308,13 @@ class World:
             {
                 "name": "simulated",
                 "mysql": {"user": "u", "password": "p", "database": TABLE.database},
-                "outbox": {"claim": claim, "ordering": ordering, "sending_timeout": SENDING_TIMEOUT[claim]},
-                "binlog": binlog,
+                "outbox": {
+                    "claim": claim,
+                    "ordering": ordering,
+                    "sending_timeout": SENDING_TIMEOUT[claim],
+                    "rows": "transient" if transient else "keep",
+                },
+                "binlog": {**binlog, "on_purged": "stop" if transient else "sweep"},
                 "kafka": {"bootstrap_servers": "nowhere:1", "dead_letter_topic": DEAD_LETTERS},
                 "retry": {"waits": [1.0, 3.0], "poll_interval": 0.2, "jitter": 0.0},
                 "leadership_timeout": 4.0,
@@ -341,6 +349,7 @@ class World:
             (incarnation, "OutboxTable", MemoryTable),
             (incarnation, "position_file", self._position_file),
             (checkpoint, "position_file", self._position_file),
+            (transient_rows, "EventCopies", MemoryCopies),
             (incarnation, "column_names", lambda session, name: []),
             (incarnation, "make_publisher", self._publisher),
             *((module, name, value) for (module, name), value in SHORTER.items()),

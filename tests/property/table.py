@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from cdc_outbox.model import Aggregate, Event, TableName
+from cdc_outbox.mysql.event_copies import Copy
 from cdc_outbox.mysql.outbox_table import Candidate, Lock, RowStatus
 from cdc_outbox.mysql.outbox_table import Row as RowName
 from tests.property.database import KIND, PAYLOAD, Row, Session
@@ -118,14 +119,19 @@ class MemoryTable:
         with session.statement():
             return self._aggregates(row for row in self._by_id(session) if _stuck(row))
 
-    def open_before(self, session: Session, below: int, only: Collection[Aggregate]) -> list[tuple[Aggregate, RowName]]:
+    def open_before(
+        self, session: Session, below: int, only: Collection[Aggregate], *, pending: bool = True
+    ) -> list[tuple[Aggregate, RowName]]:
         if not only:
             return []
         with session.statement():
             return [
                 (self._aggregate(row), (row.id, row.event_id))
                 for row in self._by_id(session)
-                if row.id < below and not row.settled and self._aggregate(row) in only
+                if row.id < below
+                and not row.settled
+                and self._aggregate(row) in only
+                and (pending or not _pending(row))
             ]
 
     def stuck(self, session: Session, only: Collection[Aggregate]) -> dict[Aggregate, int]:
@@ -176,6 +182,11 @@ class MemoryTable:
 
     def mark_sent(self, session: Session, rows: Sequence[RowName]) -> int:
         return self._change(session, rows, _out, lambda row: replace(row, status=2, next_retry_at=None))
+
+    def delete_sent(self, session: Session, rows: Sequence[RowName]) -> int:
+        matched = self.mark_sent(session, rows)
+        session.deletes.update(id for id, _ in rows if id in session.writes)
+        return matched
 
     def mark_sending(self, session: Session, rows: Sequence[RowName]) -> int:
         return self._change(session, rows, _pending, lambda row: replace(row, status=1))
@@ -246,6 +257,35 @@ class MemoryTable:
                     session.writes[row.id] = replace(after, updated_at=session.database.now)
             session.database.on_count(rows, [(row.id, row.event_id) for row in matched])
             return len(matched)
+
+
+class MemoryCopies:
+    """Stands for EventCopies."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        self._table = table
+
+    def statuses(self, session: Session, event_ids: Sequence[str]) -> dict[str, RowStatus]:
+        if not event_ids:
+            return {}
+        with session.statement():
+            return {
+                row.event_id: RowStatus(row.event_id, row.status, row.next_retry_at is not None)
+                for row in session.view().values()
+                if row.event_id in event_ids
+            }
+
+    def insert(self, session: Session, copies: Sequence[Copy]) -> None:
+        now = session.database.now
+        with session.statement():
+            session.lock([copy.event.id for copy in copies])
+            for copy in copies:
+                event = copy.event
+                if event.id not in session.view():
+                    due = None if copy.retry_in is None else now + copy.retry_in
+                    session.writes[event.id] = Row(
+                        event.id, event.event_id, event.aggregate_id, 3, copy.retry_count, event.max_retries, due, now
+                    )
 
 
 def _pending(row: Row) -> bool:

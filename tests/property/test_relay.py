@@ -81,13 +81,19 @@ def test_a_history_that_was_kept(plan: Plan) -> None:
     History(plan).run()
 
 
+def test_the_promises_hold_where_rows_are_deleted_at_once() -> None:
+    """But for P5: with `rows: transient`."""
+    steps = sum(check(Plan.made_of(seed, 30, transient=True)) for seed in range(60))
+    assert steps > 3_000
+
+
 @pytest.mark.long
 def test_the_promises_hold_whatever_happens_for_long() -> None:
     """Other histories each time."""
     first = time.time_ns() % 1_000_000_000
     until, steps, seed = time.monotonic() + SECONDS, 0, first
     while time.monotonic() < until:
-        steps += check(Plan.made_of(seed, 80, source=seed % 4 == 0))
+        steps += check(Plan.made_of(seed, 80, source=seed % 4 == 0, transient=seed % 4 == 1))
         seed += 1
     print(f"{seed - first} histories from seed {first}, {steps} steps")
     assert steps > 10_000

@@ -208,20 +208,21 @@ def test_impossible_in_kafka(tmp_path: Path, addition: str, expected: str) -> No
     assert expected in refusal(tmp_path, MINIMAL + "  " + addition + "\n")
 
 
+@pytest.mark.parametrize(
+    ("addition", "why"),
+    [
+        ("outbox: {rows: transient}", "rows: transient needs binlog: {on_purged: stop}"),
+        ("outbox: {rows: transient, claim: row}", "outbox.rows: transient leaves no row to claim"),
+    ],
+)
+def test_rows_that_are_deleted_at_once_cannot_be_claimed_nor_swept(tmp_path: Path, addition: str, why: str) -> None:
+    assert why in refusal(tmp_path, MINIMAL + addition + "\n")
+
+
 def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     (tmp_path / "pem").write_text("")
     text = MINIMAL.replace("user: relay", f"user: relay\n  tls: {{cert: {tmp_path}/pem}}")
     assert "mysql.tls.cert: needs key beside it" in refusal(tmp_path, text)
-
-
-@pytest.mark.parametrize(
-    ("addition", "key"),
-    [
-        ("outbox: {rows: transient}", "outbox.rows: transient"),
-    ],
-)
-def test_what_is_not_there_yet_is_refused_not_ignored(tmp_path: Path, addition: str, key: str) -> None:
-    assert f"relay.yaml:8: {key} is not supported yet" in refusal(tmp_path, MINIMAL + addition + "\n")
 
 
 def test_a_source_leaves_the_rest_to_mysql(tmp_path: Path) -> None:

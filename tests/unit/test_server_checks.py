@@ -100,6 +100,13 @@ def test_each_setting_that_matters_has_its_finding(changes: dict[str, str], chec
     assert finding.why
 
 
+def test_rows_that_are_deleted_at_once_must_be_whole_in_the_binlog() -> None:
+    seen = variables(binlog_row_image="NOBLOB")
+    (found,) = [one for one in server_checks.binlog(seen, None, transient=True) if one.level != "ok"]
+    assert (found.check, found.level) == ("binlog-row-image", "error")
+    assert "reconnect" in (found.fix or "")
+
+
 def test_only_a_read_only_server_heals() -> None:
     assert server_checks.read_only(variables(super_read_only="ON")).heals
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from cdc_outbox.errors import Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
-from cdc_outbox.model import Aggregate, Event, Position, TableName
+from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
 from cdc_outbox.mysql.outbox_table import Candidate, Row
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.relay.brake import Brake
@@ -325,3 +326,20 @@ def test_while_the_replica_is_away_nothing_is_known_of_it(by_gtid: Poller) -> No
     by_gtid._look_at_watermark(gtids("1-30"))
     assert by_gtid._watermark == gtids("1-30")
     assert not by_gtid._ledger.streamed_past(gtids("1-11"))
+
+
+def test_copies_wait_until_what_comes_before_them_has_been_read_again(
+    poller: Poller, ledger: InFlight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `rows: transient` what precedes a copy in its aggregate may have no row that would hold it back."""
+    taken: list[object] = []
+    monkeypatch.setattr(poller, "_take_due", lambda table: bool(taken.append(table)))
+    table = SimpleNamespace(due_or_stuck=lambda *_: (True, False, False, False), failed_aggregates=lambda _: [])
+    poller._transient, poller._counted_at = True, time.monotonic()
+    poller._tables, poller._fence = {TABLE: table}, SimpleNamespace(name="orders")  # type: ignore[dict-item, assignment]
+    poller._watermark = Position("binlog.000001", 500)
+    poller._pass()
+    assert taken == []
+    ledger.admit([Transaction([], ("binlog.000001", 500))])
+    poller._pass()
+    assert taken == [table]
