@@ -54,6 +54,7 @@ class KafkaPythonFollower:
 
     def follow(self, topics: Iterable[str], since: int | None) -> None:
         with self._answers_expected():
+            self._consumer.topics()  # else what it knows of their partitions may be minutes old
             known = self._consumer.assignment()
             places = [
                 place
