@@ -29,6 +29,8 @@ COVERED = {
     "R72": "p1-what-waits-gets-no-copy",
     "R73": "p2-copies-go-before-what-is-read-again",
     "R62": "p2-a-file-of-another-server-is-followed-at-once",
+    "R70": "p2-a-stuck-partition-holds-up-all",
+    "R71": "p7-what-the-primary-purged-counts-as-read",
 }
 
 UNTRIED = {
@@ -232,8 +234,8 @@ RULES = [
         "r28-whoever-leads-is-ended",
         "R28",
         "cdc_outbox/mysql/leadership.py",
-        "        if last is None or last.thread_id != holder:\n            return\n",
-        "        if last is None:\n            return\n        last = _Held(holder, last.opened)\n",
+        "        if last is None or last.thread_id != holder:\n            return False\n",
+        "        if last is None:\n            return False\n        last = _Held(holder, last.opened)\n",
         "tests/integration/test_leadership.py::test_a_session_that_another_relay_leads_with_is_left_alone",
         long=True,
     ),
@@ -393,9 +395,9 @@ RULES = [
     Mutant(
         "r61-a-missing-topic-spends-retries",
         "R61",
-        "cdc_outbox/relay/pipeline.py",
-        "            if refusal.name in NO_TOPIC and self._router.by_type:\n",
-        "            if not refusal.name:\n",
+        "cdc_outbox/relay/refusals.py",
+        "        if error.name in NO_TOPIC and self._router.by_type:\n",
+        "        if not error.name:\n",
         "tests/unit/relay/test_pipeline.py::test_what_has_no_topic_waits_and_spends_no_retry",
         long=True,
     ),
@@ -439,8 +441,8 @@ RULES = [
         "r67-not-looked-at-again",
         "R67",
         "cdc_outbox/mysql/queries.sql",
-        "WHERE id IN ({ids}) AND status = 2 AND created_at < %s FOR UPDATE SKIP LOCKED",
-        "WHERE id IN ({ids}) AND created_at < %s FOR UPDATE SKIP LOCKED",
+        "WHERE ({rows}) AND status = 2 AND created_at < %s ORDER BY id FOR UPDATE SKIP LOCKED",
+        "WHERE ({rows}) AND created_at < %s ORDER BY id FOR UPDATE SKIP LOCKED",
         "tests/integration/test_archive.py::test_a_row_is_looked_at_again_under_its_lock",
         long=True,
     ),
