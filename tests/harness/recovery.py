@@ -34,12 +34,12 @@ def measure(
         }
     )
     try:
-        seen = consumer.list_topics(world.topic, timeout=DEADLINE).topics[world.topic]
-        # From the beginning: where the end is could only be asked for once a partition has a leader again.
-        consumer.assign([TopicPartition(world.topic, partition, OFFSET_BEGINNING) for partition in seen.partitions])
         mend()
         gone = time.monotonic()
         event_id = world.insert(aggregate)
+        # Only now can all brokers be asked; and from the beginning, since the end may have no leader yet.
+        seen = consumer.list_topics(world.topic, timeout=DEADLINE).topics[world.topic]
+        consumer.assign([TopicPartition(world.topic, partition, OFFSET_BEGINNING) for partition in seen.partitions])
         while not _has(consumer, event_id):
             assert time.monotonic() - gone < DEADLINE, f"nothing arrived within {DEADLINE:g} s of the end of the outage"
         took = time.monotonic() - gone
