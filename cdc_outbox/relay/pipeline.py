@@ -399,10 +399,11 @@ class Pipeline(Worker):
             self._metrics.retries.inc()  # an attempt, also when it goes no further than the checks
         try:
             record = self._router.record(event)
-            record.token = envelope
-            refusal = self._publisher.refusal(record)
         except RecordRefused as error:
-            refusal = error
+            self._refusals.refuse(envelope, error)  # no record, so no topic of its own to wait for
+            return
+        record.token = envelope
+        refusal = self._publisher.refusal(record)
         if refusal is not None:
             self._refusals.turned_away(envelope, record, refusal)
             return

@@ -187,8 +187,8 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     assert found.pipeline.join(10)
 
 
-def event(id: int, aggregate: str = "a", **columns: object) -> Event:
-    return Event(TABLE, id, f"e{id}", "order", aggregate, "OrderPlaced", b"{}", **columns)  # type: ignore[arg-type]
+def event(id: int, aggregate: str = "a", *, kind: str = "order", **columns: object) -> Event:
+    return Event(TABLE, id, f"e{id}", kind, aggregate, "OrderPlaced", b"{}", **columns)  # type: ignore[arg-type]
 
 
 def test_events_go_out_in_stream_order(bench: Bench) -> None:
@@ -205,6 +205,16 @@ def test_a_refused_event_is_owed_its_retry_and_blocks_its_aggregate(bench: Bench
     refused, parked = bench.ledger.take_outcomes(10)
     assert (refused.stage, refused.retry_in, parked.stage) == (Stage.REFUSED, 10, Stage.PARKING)
     assert bench.topics() == [("outbox.event.order", "e3")]
+
+
+def test_an_event_that_no_record_can_be_made_of_is_refused_like_any_other(bench: Bench) -> None:
+    """The topic's template cannot be filled, or what it gives is no topic's name: there is no record to send."""
+    bench.read(event(1, kind="eu/order"), event(2, "b"))
+    bench.until(lambda: bench.ledger.owed == 1 and len(bench.publisher.sent) == 1)
+    (refused,) = bench.ledger.take_outcomes(10)
+    assert (refused.stage, refused.retry_in) == (Stage.REFUSED, 10)
+    assert bench.topics() == [("outbox.event.order", "e2")]
+    assert bench.failure is None
 
 
 def test_an_event_without_retries_left_is_dead_after_its_letter_is_acknowledged(bench: Bench) -> None:
