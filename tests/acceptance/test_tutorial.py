@@ -36,7 +36,7 @@ def test_every_step_works_and_shows_what_the_page_says(
         f"export CDC_OUTBOX_KAFKA__BOOTSTRAP_SERVERS={kafka.bootstrap}\n"
         f"export ADMIN={mysql.user} MYSQL_PWD='{mysql.password}'\n"
     )
-    done = bash(script(run, places), tmp_path, commands(tmp_path), 240, CDC_OUTBOX_HTTP__LISTEN="127.0.0.1:0")
+    done = bash(script(run, places), tmp_path, commands(tmp_path), 500, CDC_OUTBOX_HTTP__LISTEN="127.0.0.1:0")
     assert done.returncode == 0, done.stdout
     for at, block in enumerate(run):
         said = done.stdout.split(CUT.format(at) + "\n")[1].split(CUT.format(at + 1))[0]

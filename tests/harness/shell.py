@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -51,19 +52,29 @@ def _script(path: Path, *lines: str) -> None:
 
 
 def bash(script: str, folder: Path, path: Path, timeout: float, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it in `folder`, stopping at the first command that fails; output and errors together."""
+    """Run it in `folder`, stopping at the first command that fails; output and errors together.
+
+    timeout: seconds after which it counts as hanging; never a measure of speed.
+    """
     searched = {"PATH": f"{path}:{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    with subprocess.Popen(
+        command,
         cwd=folder,
         env=environment(**searched, **env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout,
-        check=False,
-    )
+        start_new_session=True,
+    ) as running:
+        try:
+            said, _ = running.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            said, _ = running.communicate()
+            raise AssertionError(f"still running after {timeout:g} s:\n{said}") from None
+    return subprocess.CompletedProcess(command, running.returncode, said)
 
 
 def in_order(said: str, expected: Sequence[str]) -> str | None:
