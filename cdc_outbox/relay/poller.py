@@ -459,11 +459,11 @@ class Poller(Worker):
     def _look_at_watermark(self, old: Position) -> None:
         """Do not wait for what never comes: the server does not send it, or its GTID was owned and given back."""
         with contextlib.suppress(Hold), self._binlog_session(self._session) as server:
-            if server is self._session:
+            replica = server is not self._session
+            if not replica or server_uuid(server) == self._dumped():  # behind one name there may be many
                 self._ledger.unreadable(purged_gtids(server))
-            elif server_uuid(server) == self._dumped():  # behind one name there may be many
-                self._ledger.unreadable(purged_gtids(server))
-                self._tell_how_far_behind(old, committed_position(server))
+                if replica:
+                    self._tell_how_far_behind(old, committed_position(server))
         now = server_position(self._session, gtids=self._gtids)
         if old.gtid_set is not None and now.gtid_set is not None:
             # Nothing newer: a reader that stays behind by more than our patience would never be done.
