@@ -25,12 +25,11 @@ COVERED = {
     "R48": "p3-an-outage-spends-retries",
     "R52": "p1-dead-before-its-letter",
     "R53": "p1-a-locked-row-is-forgotten",
-    "R70": "p2-a-stuck-partition-holds-up-all",
-    "R72": "p1-what-waits-gets-no-copy",
-    "R73": "p2-copies-go-before-what-is-read-again",
     "R62": "p2-a-file-of-another-server-is-followed-at-once",
     "R70": "p2-a-stuck-partition-holds-up-all",
     "R71": "p7-what-the-primary-purged-counts-as-read",
+    "R72": "p1-what-waits-gets-no-copy",
+    "R73": "p2-copies-go-before-what-is-read-again",
 }
 
 UNTRIED = {
@@ -462,15 +461,6 @@ RULES = [
         'frozen=True, extra="forbid"',
         'frozen=True, extra="ignore"',
         "tests/unit/test_config.py::test_refused_with_place_and_help",
-        long=True,
-    ),
-    Mutant(
-        "r71-what-the-primary-purged-counts-as-gone",
-        "R71",
-        "cdc_outbox/relay/poller.py",
-        "self._ledger.unreadable(purged_gtids(server))",
-        "self._ledger.unreadable(purged_gtids(self._session))",
-        "tests/unit/relay/test_poller.py::test_what_the_primary_purged_may_still_come_from_the_replica",
         long=True,
     ),
     Mutant(

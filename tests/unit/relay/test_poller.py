@@ -221,7 +221,7 @@ class Table:
         self.pages += 1
         return [Candidate(one, self._size) for one in self._events if one.id > above][:limit]
 
-    def open_before(self, *asked: object) -> list[tuple[Aggregate, Row]]:
+    def open_before(self, *asked: object, pending: bool = True) -> list[tuple[Aggregate, Row]]:
         return self.open
 
     def claim_due(self, session: object, rows: Sequence[Row]) -> int:
