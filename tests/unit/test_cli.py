@@ -253,7 +253,7 @@ def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def supervisor(monkeypatch: pytest.MonkeyPatch, outcome: int | BaseException) -> None:
     class StubSupervisor:
-        def __init__(self, settings: object) -> None:
+        def __init__(self, settings: object, *, begin_anew: bool) -> None:
             pass
 
         def run(self) -> int:
