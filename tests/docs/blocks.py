@@ -16,7 +16,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
-STATED = {"docs/benchmarks.md", "docs/benchmarks-operate.md", "docs/soak.md"}
+STATED = {"docs/benchmarks.md", "docs/benchmarks-operate.md", "docs/soak.md", "docs/soak-memory.md", "docs/long-run.md"}
 """Pages that a command made; their shell says which."""
 
 TRANSLATED = {name.replace(".md", ".zh-CN.md"): name for name in ("README.md", "docs/tutorial.md", "docs/runbook.md")}

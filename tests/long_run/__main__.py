@@ -36,7 +36,9 @@ def main() -> int:
                 code = max(code, run(folder, reports / f"{folder}.xml"))
     if wanted.page is not None:
         arguments = [one for one in sys.argv[1:] if one != "--only-page" and one not in wanted.folders]
-        wanted.page.write_text(page(newest(wanted.into), shlex.join(["python", "-m", "tests.long_run", *arguments])))
+        parts = newest(wanted.into)
+        without = [folder for folder in there if folder not in {part.folder for part in parts}]
+        wanted.page.write_text(page(parts, shlex.join(["python", "-m", "tests.long_run", *arguments]), without))
     return code
 
 

@@ -75,7 +75,8 @@ def newest(folder: Path) -> list[Part]:
     return [found[name] for name in sorted(found)]
 
 
-def page(parts: Sequence[Part], command: str) -> str:
+def page(parts: Sequence[Part], command: str, without: Sequence[str] = ()) -> str:
+    """without: folders of tests that no report is there of."""
     rows = [
         f"| {part.folder} | {part.commit} | {part.begun:%Y-%m-%d %H:%M} | {part.count('passed')} |"
         f" {part.count('failed')} | {part.count('skipped')} | {part.seconds / 60:.1f} |"
@@ -104,6 +105,7 @@ def page(parts: Sequence[Part], command: str) -> str:
             *rows,
             f"| **all** | | | {total['passed']} | {total['failed']} | {total['skipped']} | {minutes:.0f} |",
             "",
+            *([f"Not run to their end yet: {', '.join(without)}.", ""] if without else []),
             "## Failed",
             "",
             *(failed or ["None."]),
