@@ -306,7 +306,7 @@ inline refuse(e) {
 /* a due row behind one that waits in memory: that one is parked as well, and both are due by id */
 #define BEHIND(i, k) (i < N && i < k && AGG(i) == AGG(k) && mem[i % N] == 7)
 #define UNWAIT(k) :: d_step { DUE(k) && (BEHIND(0, k) || BEHIND(1, k) || BEHIND(2, k)) -> \
-    PARKWAITING(0, k); PARKWAITING(1, k); PARKWAITING(2, k); PARKWAITING(3, k) }
+    sfl[AGG(k)] = 1; PARKWAITING(0, k); PARKWAITING(1, k); PARKWAITING(2, k); PARKWAITING(3, k) }
 #define WAITGO(k) :: d_step { k < N && mem[k % N] == 7 -> mem[k % N] = 0; hand(k % N) }
 #define EARLY(k) :: d_step { k < N && mem[k % N] >= 2 && mem[k % N] <= 4 && !j -> j = mem[k % N]; mem[k % N] = 0; resumable(); mem[k % N] = j; j = 0 }
 #define MARK1(k) :: d_step { k < N && !pend && mem[k % N] == 1 && st[k % N] == 0 && SEEN(k) -> if :: !G -> leave() :: else -> assert(cur == r); st[k % N] = 1 fi }
