@@ -126,7 +126,7 @@ _TAIL = """\
     scripts/bench --write                    # everything, about 20 minutes; wants a quiet machine
     scripts/bench drain --rounds 3 --write   # one part; the page keeps the others
     scripts/bench page                       # the page and its plots again, from benchmarks.json
-    scripts/bench --quick                    # a minute; fails when a ratio is below its floor
+    scripts/bench --quick                    # two minutes; fails when a ratio is below its floor
 
 MySQL and Kafka are found or started as for `scripts/test`; Debezium is fetched by Maven, once. While a backlog is
 written, `sync_binlog` and `innodb_flush_log_at_trx_commit` of the server are relaxed; before anything is measured they
