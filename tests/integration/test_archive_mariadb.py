@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.world import World
@@ -21,13 +19,6 @@ from tests.integration.test_archive import (  # noqa: F401
 )
 
 
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[Server[MySQLEndpoint]]:
-    server = providers.make_mariadb({}, lambda text: print(text, file=sys.stderr))
-    yield server
-    server.remove()
-
-
 @pytest.fixture
-def world(make_world: Callable[..., World], own_server: Server[MySQLEndpoint]) -> World:
-    return make_world(mysql=own_server.endpoint)
+def world(make_world: Callable[..., World], own_mariadb: Server[MySQLEndpoint]) -> World:
+    return make_world(mysql=own_mariadb.endpoint)

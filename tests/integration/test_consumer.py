@@ -7,7 +7,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import mysql.connector
@@ -23,24 +23,11 @@ from cdc_outbox.app.consumer_retry import AttemptsUsedUp, Failure, Outcome
 from cdc_outbox.errors import EventBusy, LeaseLost, NotInTransaction, Refused
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
-from tests.harness.shop import ConsumerProcess, Shop, in_threads, make_shop, shop_on
+from tests.harness.shop import ConsumerProcess, Shop, in_threads, make_shop
 from tests.harness.world import wait_until
 
 MODES: tuple[Literal["transactional", "record_first"], ...] = ("transactional", "record_first")
 both_modes = pytest.mark.parametrize("mode", MODES)
-
-
-@pytest.fixture(scope="module")
-def shop_of_all(mysql_server: MySQLEndpoint) -> Iterator[Shop]:
-    with shop_on(mysql_server) as made:
-        yield made
-
-
-@pytest.fixture
-def shop(shop_of_all: Shop) -> Shop:
-    """Empty tables; making a database for each test would take most of the time."""
-    shop_of_all.clear()
-    return shop_of_all
 
 
 def effect(shop: Shop, mode: str, event_id: str) -> Callable[..., str]:

@@ -20,7 +20,7 @@ from cdc_outbox.errors import Refused
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.kafka import consumer_of, create_topic
-from tests.harness.shop import ConsumerProcess, Shop, make_shop, shop_on
+from tests.harness.shop import ConsumerProcess, Shop, make_shop
 from tests.harness.world import wait_until
 
 both_clients = pytest.mark.parametrize("client", ["kafka-python", "confluent"])
@@ -69,18 +69,6 @@ class Street:
 @pytest.fixture
 def street(kafka_broker: KafkaEndpoint, topic_prefix: str) -> Street:
     return Street(kafka_broker.bootstrap, f"{topic_prefix}order", 2)
-
-
-@pytest.fixture(scope="module")
-def shop_of_all(mysql_server: MySQLEndpoint) -> Iterator[Shop]:
-    with shop_on(mysql_server) as made:
-        yield made
-
-
-@pytest.fixture
-def shop(shop_of_all: Shop) -> Shop:
-    shop_of_all.clear()
-    return shop_of_all
 
 
 def event_id_of(record: Received) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ import pytest
 from cdc_outbox import IdempotentConsumer, SnowflakeIds, WorkerLease
 from cdc_outbox.app.consumer_retry import Outcome
 from cdc_outbox.mysql import schema
-from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.shop import Shop, shop_on
@@ -20,7 +18,6 @@ from tests.harness.world import wait_until
 from tests.integration.test_consumer import (  # noqa: F401
     MODES,
     engine,
-    shop,
     test_a_connection_that_died_idle_is_replaced,
     test_a_dead_letter_may_be_a_row_of_the_same_transaction,
     test_a_deadlock_is_tried_again,
@@ -52,15 +49,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def own_server() -> Iterator[Server[MySQLEndpoint]]:
-    server = providers.make_mariadb({}, lambda text: print(text, file=sys.stderr))
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def shop_of_all(own_server: Server[MySQLEndpoint]) -> Iterator[Shop]:
-    with shop_on(own_server.endpoint) as made:
+def shop_of_all(own_mariadb: Server[MySQLEndpoint]) -> Iterator[Shop]:
+    with shop_on(own_mariadb.endpoint) as made:
         yield made
 
 
@@ -69,8 +59,8 @@ def make_mysql(make_mariadb: MakeMySQL) -> MakeMySQL:
     return make_mariadb
 
 
-def test_what_init_makes_is_enough_with_the_printed_grants(own_server: Server[MySQLEndpoint]) -> None:
-    at = own_server.endpoint
+def test_what_init_makes_is_enough_with_the_printed_grants(own_mariadb: Server[MySQLEndpoint]) -> None:
+    at = own_mariadb.endpoint
     chosen = settings(at, "made_by_init")
     account = schema.account(schema.CONSUMER_ACCOUNT)
     with pymysql.connect(host=at.host, port=at.port, user=at.user, password=at.password) as admin:

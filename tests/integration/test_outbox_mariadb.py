@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ from sqlalchemy.orm import Session
 from cdc_outbox import NewEvent, Outbox
 from cdc_outbox.app.outbox_payload import MARIADB_DEPTH
 from cdc_outbox.errors import EventRefused
-from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.integration.outbox_database import OutboxDatabase, outbox_database
@@ -46,15 +44,8 @@ from tests.integration.test_outbox_workers import (  # noqa: F401
 
 
 @pytest.fixture(scope="module")
-def own_server() -> Iterator[Server[MySQLEndpoint]]:
-    server = providers.make_mariadb({}, lambda text: print(text, file=sys.stderr))
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def _made(own_server: Server[MySQLEndpoint]) -> Iterator[OutboxDatabase]:
-    with outbox_database(own_server.endpoint) as made:
+def _made(own_mariadb: Server[MySQLEndpoint]) -> Iterator[OutboxDatabase]:
+    with outbox_database(own_mariadb.endpoint) as made:
         add_worker_table(made)
         yield made
 
