@@ -10,7 +10,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.mysql import schema, server_checks
-from cdc_outbox.mysql.checkpoint import server_position
+from cdc_outbox.mysql.checkpoint import server_position, server_uuid
 from cdc_outbox.mysql.connection_checks import (
     no_answer,
     no_connection,
@@ -186,7 +186,7 @@ def _beside_the_primary(
         yield mode
         if mode.level == "error":
             return
-        ((theirs,),) = primary.query("SELECT @@server_uuid")
+        theirs = server_uuid(primary)
         has = server_position(primary, gtids=True).gtid_set
     finally:
         primary.close()
