@@ -384,9 +384,7 @@ class Pipeline(Worker):
 
     def _awaits_delivery(self) -> bool:
         """Something is with the client, beside what held partitions keep: nothing shares a batch with that."""
-        stages, held = self._ledger.stages(), self._partitions.held
-        if not held:
-            return bool(stages[Stage.HANDED] or stages[Stage.DYING])
+        held = self._partitions.held
         return any(
             one.stage is Stage.DYING or (one.stage is Stage.HANDED and one.event.aggregate not in held)
             for one in self._ledger.undelivered()
