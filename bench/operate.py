@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import subprocess
 import sys
@@ -48,6 +49,8 @@ _WAYS = {"to the archive": (), "`--delete`": ("--delete",), "to the archive, `--
 """Title -> options of `archive`."""
 _ALONE = 0.5
 """Seconds of the writer alone for each with the archive beside it."""
+_NUMBERS = itertools.count()
+"""Of the events that the writer inserts beside the archive; the table's own rows have other names."""
 _PURGED, _PURGE_DEADLINE = 50, 15.0
 """Transactions whose deleted rows InnoDB has not yet taken out, and how long they are waited for."""
 
@@ -247,7 +250,7 @@ def _write(servers: Servers, settings: Settings, seconds: float) -> Pace:
     with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
         begun = now = time.perf_counter()
         while now < begun + seconds:
-            cursor.execute(INSERT + values(uuid.uuid4().int % 10**9, session.escape))
+            cursor.execute(INSERT + values(next(_NUMBERS), session.escape))
             then, now = now, time.perf_counter()
             took.append(now - then)
     took.sort()
