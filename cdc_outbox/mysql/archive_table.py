@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
-from cdc_outbox.mysql.outbox_table import numbers
+from cdc_outbox.mysql.outbox_table import spans
 from cdc_outbox.mysql.queries import query
 from cdc_outbox.mysql.session import Session
 
-_SHORTEST_SPAN = 3
 _SIZED = re.compile(r"(varchar|varbinary|datetime|timestamp)(?:\((\d+)\))?")
 
 
@@ -146,24 +145,3 @@ def holds(wide: str, narrow: str) -> bool:
         return True
     one, other = _SIZED.fullmatch(wide), _SIZED.fullmatch(narrow)
     return one is not None and other is not None and one[1] == other[1] and int(one[2] or 0) >= int(other[2] or 0)
-
-
-def spans(ids: Sequence[int]) -> str:
-    """A condition on `id` that names these ids, given in ascending order, and no other row.
-
-    Ids that follow each other without a gap are one range, read in one go instead of one by one. The last of them
-    stands by itself: at a range's end the server looks at the next row, too, and somebody else may have locked that.
-    """
-    found: list[str] = []
-    single: list[int] = []
-    first = 0
-    for place, id in enumerate(ids, start=1):
-        if place < len(ids) and ids[place] == id + 1:
-            continue
-        if place - first > _SHORTEST_SPAN:
-            found.append(f"id BETWEEN {int(ids[first])} AND {int(id) - 1}")
-            single.append(id)
-        else:
-            single += ids[first:place]
-        first = place
-    return " OR ".join([*found, f"id IN ({numbers(single)})"])

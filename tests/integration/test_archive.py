@@ -12,7 +12,8 @@ from cdc_outbox.config import Settings, load_settings
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
 from cdc_outbox.mysql import schema
-from cdc_outbox.mysql.archive_table import SentRows, holds, spans
+from cdc_outbox.mysql.archive_table import SentRows, holds
+from cdc_outbox.mysql.outbox_table import spans
 from cdc_outbox.mysql.session import Session
 from cdc_outbox.ops.archive import BARREN, MOST_REST, Progress, archive, archive_name, rest
 from tests.harness.crowd import fill, rows_read
