@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,9 +60,18 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"scripts/bench {NAME}", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="sent rows (default: 10000000)")
     parser.add_argument("--seconds", type=float, default=10, metavar="N", help="of archiving, a round (default: 10)")
+    parser.add_argument(
+        "--pool", type=int, metavar="GIB", help="of InnoDB's buffer pool meanwhile (default: as the server has it)"
+    )
     parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name} as well")
     options = parser.parse_args(arguments)
     servers = Servers.from_environment()
+    with nullcontext() if options.pool is None else servers.pool_of(options.pool << 30):
+        _measure(servers, options, shlex.join(["scripts/bench", NAME, *arguments]))
+    return 0
+
+
+def _measure(servers: Servers, options: argparse.Namespace, command: str) -> None:
     machine = describe(servers)
     print(grid(["", ""], machine), end="\n\n", flush=True)
     with _place(servers) as (settings, file):
@@ -77,13 +86,11 @@ def main(arguments: Sequence[str]) -> int:
     restarts = measure_restarts(servers, _say)
     print(restart_table(restarts), flush=True)
     if options.write:
-        command, made = shlex.join(["scripts/bench", NAME, *arguments]), datetime.now(UTC).date()
-        given = [("date", made.isoformat()), ("command", f"`{command}`"), *machine]
+        given = [("date", datetime.now(UTC).date().isoformat()), ("command", f"`{command}`"), *machine]
         PAGE.write_text(
             page(options.rows, looks, rounds, restarts, machine=given, seconds=options.seconds, states=len(_STATES))
         )
         _say(f"\nWritten to {PAGE.relative_to(PAGE.parents[1])}")
-    return 0
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from cdc_outbox.testing.services.providers import KAFKA_VARIABLE, MYSQL_VARIABLE
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
+_POOL = "innodb_buffer_pool_size"
 _RELAXED = (0, 2)
 
 
@@ -78,6 +79,19 @@ class Servers:
             cursor.execute("FLUSH BINARY LOGS")
             cursor.execute("FLUSH ENGINE LOGS")
 
+    @contextlib.contextmanager
+    def pool_of(self, size: int) -> Iterator[None]:
+        """InnoDB's buffer pool has so many bytes inside the block, afterwards what it had."""
+        with self.connect() as session, session.cursor() as cursor:
+            cursor.execute(f"SELECT @@global.{_POOL}")
+            before = cursor.fetchone()
+            assert before is not None
+            cursor.execute(f"SET GLOBAL {_POOL} = %s", (size,))
+            try:
+                yield
+            finally:
+                cursor.execute(f"SET GLOBAL {_POOL} = %s", before)
+
     def binlog_size(self) -> int:
         """Bytes of all binlog files."""
         with self.connect() as session, session.cursor() as cursor:
@@ -92,7 +106,7 @@ class Servers:
 
     def mysql_facts(self) -> list[tuple[str, str]]:
         """Version and the settings that decide what a commit costs, as they are while it is measured."""
-        names = ("version", "gtid_mode", "binlog_row_image", *_DURABLE)
+        names = ("version", "gtid_mode", "binlog_row_image", *_DURABLE, _POOL)
         with self.connect() as session, session.cursor() as cursor:
             cursor.execute(f"SELECT {', '.join(f'@@global.{name}' for name in names)}")
             values = cursor.fetchone()
