@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from cdc_outbox.errors import Hold, LeadershipLost, RecordRefused
+from cdc_outbox.kafka.outcomes import UNKNOWN_TOPIC
 from cdc_outbox.model import SKIPPED, Aggregate, Event, Transaction
 from cdc_outbox.relay.in_flight import Envelope, InFlight, Stage
 from cdc_outbox.relay.worker import Worker
@@ -411,6 +412,7 @@ class Pipeline(Worker):
         acknowledged: list[Envelope] = []
         refused: list[Envelope] = []
         failed: list[Envelope] = []
+        held: Hold | None = None
         for token, error, partition in deliveries:
             assert isinstance(token, Envelope)
             envelope = token
@@ -422,29 +424,40 @@ class Pipeline(Worker):
                     self._suspects.acknowledged(envelope.event.key, self._partition(envelope, partition))
                 continue
             refusal = self._of_the_record(envelope, error, partition) if isinstance(error, Hold) else error
+            if isinstance(refusal, Hold):
+                held = held or refusal
+                continue
             if not envelope.alone:
                 refused.append(envelope)
                 continue
             failed.append(envelope)
-            if envelope.stage is Stage.DYING:
-                self._alerts.alert(
-                    "dead_letter_refused",
-                    f"the dead letter of event {envelope.event.event_id} was refused ({refusal.name});"
-                    " the row keeps the event",
-                )
-                self._ledger.bury(envelope)
-            else:
-                self._refusals.refuse(envelope, refusal)
+            self._refused_alone(envelope, refusal)
         self._observe(acknowledged)
         if acknowledged:
             self._latest = max(self._latest, acknowledged[-1].handed_at)
         self._ledger.acknowledge(acknowledged)
         kill_point("acknowledged")
+        if held is not None:
+            raise held  # now that the settler knows what was acknowledged beside it: that need not be sent again
         if refused:
             self._send_again(refused)
         if self._turns is not None:
             for envelope in (*acknowledged, *failed):
                 self._turn_over(envelope)
+
+    def _refused_alone(self, envelope: Envelope, refusal: RecordRefused) -> None:
+        """It went by itself, so that the refusal is its own."""
+        if envelope.stage is Stage.DYING:
+            self._alerts.alert(
+                "dead_letter_refused",
+                f"the dead letter of event {envelope.event.event_id} was refused ({refusal.name});"
+                " the row keeps the event",
+            )
+            self._ledger.bury(envelope)
+        elif refusal.name == UNKNOWN_TOPIC:  # it was there when we looked: deleted meanwhile
+            self._refusals.turned_away(envelope, self._router.record(envelope.event), refusal)
+        else:
+            self._refusals.refuse(envelope, refusal)
 
     def _send_again(self, refused: Sequence[Envelope]) -> None:
         """A refused batch takes innocent records along: each goes again alone, and only then is it refused."""
@@ -453,12 +466,12 @@ class Pipeline(Worker):
             envelope.alone = True
         self._line.extend(refused)
 
-    def _of_the_record(self, envelope: Envelope, error: Hold, partition: int) -> RecordRefused:
-        """An unlisted error that one record alone meets again and again is its own; any other hold is raised."""
+    def _of_the_record(self, envelope: Envelope, error: Hold, partition: int) -> RecordRefused | Hold:
+        """An unlisted error that one record alone meets again and again is its own; any other hold remains one."""
         where = self._partition(envelope, partition)
         if error.suspect and self._suspects.accuse(envelope.event.key, where, alone=envelope.alone):
             return RecordRefused(error.suspect, error.message)
-        raise error
+        return error
 
     def _partition(self, envelope: Envelope, number: int) -> tuple[str, int]:
         """Where its record went; a dead letter, and what no topic can be made for, has none."""

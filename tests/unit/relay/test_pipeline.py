@@ -563,6 +563,28 @@ def test_what_has_no_topic_waits_and_spends_no_retry(bench: Bench) -> None:
     assert bench.topic_holds.types == {"order"}
 
 
+def test_a_topic_that_is_deleted_after_the_look_spends_no_retry_either(bench: Bench) -> None:
+    bench.read(event(1))
+    refusal = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
+    bench.answer(0, refusal)
+    bench.answer(1, refusal)
+    bench.until(lambda: bench.ledger.owed == 1)
+    assert [(one.stage, one.retry_in) for one in bench.ledger.take_outcomes(10)] == [(Stage.PARKING, 0)]
+    assert bench.topic_holds.types == {"order"}
+
+
+def test_what_is_acknowledged_beside_an_unknown_outcome_is_owed_its_2(bench: Bench) -> None:
+    """Else every rebuild would send it again."""
+    bench.read(event(1), event(2, "b"))
+    bench.until(lambda: len(bench.publisher.sent) == 2)
+    unknown, sent = (record.token for record in bench.publisher.sent)
+    hold = Hold("Kafka: REQUEST_TIMED_OUT", reason="kafka")
+    bench.pipeline.deliver([Delivery(unknown, hold, 0), Delivery(sent, None, 0)])
+    assert bench.failed.wait(10)
+    assert bench.failure is hold
+    assert [(one.event.event_id, one.stage) for one in bench.ledger.take_outcomes(10)] == [("e2", Stage.ACKED)]
+
+
 def test_a_queued_row_behind_one_that_waits_for_its_topic_goes_back(bench: Bench) -> None:
     """The topic may appear between the two."""
     bench.publisher.refused["e1"] = RecordRefused("UNKNOWN_TOPIC_OR_PARTITION")
