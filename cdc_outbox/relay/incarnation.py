@@ -147,12 +147,15 @@ class Incarnation:
 
     # -- begin ------------------------------------------------------------------------------------------------
 
-    def begin(self, *, binlog_lost: bool = False) -> None:
-        """Recover and start the threads. binlog_lost: the last incarnation could not read on from the checkpoint."""
-        # First of all: while the broker is away nothing else is touched. Meanwhile nobody pings the lock.
+    def reach_kafka(self) -> None:
+        """First of all: while the broker is away nothing else is touched. Raises Refused, Hold."""
+        # Meanwhile nobody pings the lock.
         patience = min(START_TIMEOUT, self._settings.leadership_timeout / 2)
         self._publisher = make_publisher(self._settings.kafka, self._delivered, patience)
         self._leadership.ping()  # that may have taken long
+
+    def begin(self, *, binlog_lost: bool = False) -> None:
+        """Recover and start the threads. binlog_lost: the last incarnation could not read on from the checkpoint."""
         session = self._session()
         tables = self._tables(session)
         fence, blocked = self._recover(session, tables, binlog_lost=binlog_lost)

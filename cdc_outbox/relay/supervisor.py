@@ -330,12 +330,15 @@ class Supervisor:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
     def _begin(self, incarnation: Incarnation) -> None:
+        """What a first start refuses is an outage of ours later: a login, a table or a grant that was good before."""
+        reason = "kafka"
         try:
+            incarnation.reach_kafka()
+            reason = "mysql"
             incarnation.begin(binlog_lost=self._binlog_lost)
         except Refused as refused:
-            # A login that Kafka accepted before: an outage of ours, not a setting to be put right at the start.
             if self._has_led:
-                raise Hold(refused.message, reason="kafka", hint=refused.hint) from refused
+                raise Hold(refused.message, reason=reason, hint=refused.hint) from refused
             raise
         self._binlog_lost = False
 

@@ -101,7 +101,8 @@ def test_the_replica_is_read_and_the_primary_written(make_world: MakeWorld, pair
     """Two writers beside it: everything arrives once and in order, and only the replica dumps the primary."""
     world = make_world(mysql=pair.primary.endpoint)
     before = [world.insert("a0") for _ in range(3)]
-    config = world.config(binlog=source(pair.replica.port))
+    read_from = {"host": "127.0.0.1", "port": pair.replica.port, "server_id": 4711}
+    config = world.config(binlog={"source": read_from})
     relay = world.start(config)
     commits = Writer(world, threads=2, limit=600).start().join()
     world.wait_settled()
@@ -111,7 +112,7 @@ def test_the_replica_is_read_and_the_primary_written(make_world: MakeWorld, pair
     assert f"127.0.0.1:{pair.replica.port}" in read and "(GTID)" in read
     status = json.loads(run_command(config, "status", "--json").stdout)
     assert status["source"] == f"127.0.0.1:{pair.replica.port}" and status["state"] == "leader"
-    assert status["position"]["gtid_set"]
+    assert status["position"]["gtid_set"] and status["server_id"] == 4711
     assert relay.stop() == 0
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdc_outbox.config import Settings
-from cdc_outbox.errors import BinlogUnreadable, Hold
+from cdc_outbox.errors import BinlogUnreadable, Hold, Refused
 from cdc_outbox.model import Position
 from cdc_outbox.mysql.findings import Finding
 from cdc_outbox.mysql.leadership import boottime
@@ -74,6 +74,23 @@ def test_a_hold_for_a_replica_outlasts_a_rebuild_until_it_is_read(leading: Super
     assert leading.ready() == (True, "leader")
 
 
+@pytest.mark.parametrize(("refusing", "reason"), [("reach_kafka", "kafka"), ("begin", "mysql")])
+def test_what_a_start_refuses_is_an_outage_of_its_server_once_it_has_led(
+    leading: Supervisor, refusing: str, reason: str
+) -> None:
+    def refuse(**_: bool) -> None:
+        raise Refused("not any more")
+
+    steps = {"reach_kafka": lambda: None, "begin": lambda **_: None, refusing: refuse}
+    incarnation: Incarnation = SimpleNamespace(**steps)  # type: ignore[assignment]
+    with pytest.raises(Refused):
+        leading._begin(incarnation)
+    leading._has_led = True
+    with pytest.raises(Hold) as caught:
+        leading._begin(incarnation)
+    assert (caught.value.reason, caught.value.message) == (reason, "not any more")
+
+
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_pause_that_ended_while_the_relay_was_in_an_outage_is_over(leading: Supervisor, paused: bool) -> None:
     leading._metrics.hold("paused", not paused)  # as the incarnation before left it
@@ -106,6 +123,8 @@ class _Stuck:
 
     def __init__(self, error: Exception) -> None:
         self._error = error
+
+    def reach_kafka(self) -> None: ...
 
     def begin(self, *, binlog_lost: bool) -> None:
         raise self._error
