@@ -89,6 +89,8 @@ class Supervisor:
         self._has_led, self._bugs = json.loads(os.environ.pop(INHERITED, "[false, 0]"))
         self._pinged_at = 0.0
         self._binlog_lost = False
+        self._refused_by_mysql = False
+        """It answers, and the last recovery ended with a refusal all the same: that it can be led is not enough."""
         self._holds: set[str] = set()
         self._state = "starting"
         self._last_error: str | None = None
@@ -338,9 +340,10 @@ class Supervisor:
             incarnation.begin(binlog_lost=self._binlog_lost)
         except Refused as refused:
             if self._has_led:
+                self._refused_by_mysql = reason == "mysql"
                 raise Hold(refused.message, reason=reason, hint=refused.hint) from refused
             raise
-        self._binlog_lost = False
+        self._refused_by_mysql = self._binlog_lost = False
 
     def _acquire(self) -> bool:
         self._state = "standby"
@@ -352,7 +355,7 @@ class Supervisor:
                 report_before_leading(
                     self._leadership.session, self._settings.name, "recovering", self._last_error or ""
                 )
-                self._flowing(but={"kafka", SOURCE})
+                self._flowing(but={"kafka", SOURCE, *(["mysql"] if self._refused_by_mysql else [])})
         return held
 
     def _on_standby(self, holder: int) -> None:

@@ -91,6 +91,19 @@ def test_what_a_start_refuses_is_an_outage_of_its_server_once_it_has_led(
     assert (caught.value.reason, caught.value.message) == (reason, "not any more")
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_refusal_lasts_although_the_lock_can_be_had(
+    leading: Supervisor, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """Else each attempt would say that MySQL is back, and the next that it is not."""
+    monkeypatch.setattr(leading, "_leadership", SimpleNamespace(acquire=lambda *_: True, session=None))
+    monkeypatch.setattr("cdc_outbox.relay.supervisor.report_before_leading", lambda *_: None)
+    leading._hold("mysql", "no such column")
+    leading._refused_by_mysql = refused
+    assert leading._acquire()
+    assert leading._holds == ({"mysql"} if refused else set())
+
+
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_pause_that_ended_while_the_relay_was_in_an_outage_is_over(leading: Supervisor, paused: bool) -> None:
     leading._metrics.hold("paused", not paused)  # as the incarnation before left it
