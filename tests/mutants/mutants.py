@@ -66,7 +66,7 @@ MUTANTS = [
         "p3-an-outage-spends-retries",
         "P3",
         "cdc_outbox/relay/pipeline.py",
-        "            return RecordRefused(error.suspect, error.message)\n        raise error\n",
+        "            return RecordRefused(error.suspect, error.message)\n        return error\n",
         '            return RecordRefused(error.suspect, error.message)\n        return RecordRefused("OUTAGE")\n',
         "tests/unit/relay/test_pipeline.py::test_an_unknown_outcome_spends_no_retry",
     ),
