@@ -138,7 +138,7 @@ def in_place(world: World) -> None:
 )
 def test_a_migration_under_load(world: World, migrate: Any, claim: str) -> None:
     relay = world.start(outbox={"claim": claim})
-    writer = Writer(world, threads=1, rate=150).start()
+    writer = Writer(world, threads=1, rate=150, deadlocks=migrate is by_triggers).start()
     wait_until(lambda: writer.count > 300, "300 events written")
     migrate(world)
     moved = writer.count

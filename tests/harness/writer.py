@@ -6,7 +6,10 @@ import json
 import random
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+from pymysql.constants.ER import LOCK_DEADLOCK
 
 if TYPE_CHECKING:
     from tests.harness.world import World
@@ -30,16 +33,19 @@ class Writer:
         table: str = "outbox_event",
         first_number: int = 1,
         transient: bool = False,
+        deadlocks: bool = False,
     ) -> None:
         """rate: transactions a second of each thread, None: as fast as it goes. first_number: of each aggregate; a
         second writer goes on above the first one's. transient: each row is deleted in the transaction that
-        inserted it."""
+        inserted it. deadlocks: a transaction that MySQL chose as the victim of one is written again, as an
+        application does; where only the relay could cause it, it is a failure."""
         self._world = world
         self._table = table
         self._limit = limit
         self._pause = 1 / rate if rate else 0.0
         self._first_number = first_number
         self._transient = transient
+        self._deadlocks = deadlocks
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._count = 0
@@ -77,6 +83,9 @@ class Writer:
 
     @property
     def count(self) -> int:
+        """Events committed so far; what ended a writer is raised here too, where a test waits for more."""
+        if self.failures:
+            raise self.failures[0]
         return self._count
 
     def _write(self, aggregates: list[str], random: random.Random) -> None:
@@ -84,21 +93,12 @@ class Writer:
         try:
             numbers: dict[str, int] = defaultdict(lambda: self._first_number - 1)
             while not self._stop.is_set():
-                chosen = [random.choice(aggregates) for _ in range(random.choice((1, 1, 1, 3)))]
-                written: list[tuple[str, str]] = []
-                with connection.cursor() as cursor:
-                    for aggregate in chosen:
-                        numbers[aggregate] += 1
-                        event_id = f"{aggregate}-{numbers[aggregate]:06d}"
-                        cursor.execute(
-                            f"INSERT INTO {self._table} (event_id, aggregate_type, aggregate_id, event_type, payload)"
-                            " VALUES (%s, 'order', %s, 'OrderPlaced', %s)",
-                            (event_id, aggregate, json.dumps({"number": numbers[aggregate], "pad": "x" * 100})),
-                        )
-                        if self._transient:
-                            cursor.execute(f"DELETE FROM {self._table} WHERE event_id = %s", (event_id,))
-                        written.append((aggregate, event_id))
-                connection.commit()
+                transaction: list[tuple[str, int]] = []
+                for _ in range(random.choice((1, 1, 1, 3))):
+                    aggregate = random.choice(aggregates)
+                    numbers[aggregate] += 1
+                    transaction.append((aggregate, numbers[aggregate]))
+                written = self._commit(connection, transaction)
                 with self._lock:
                     for aggregate, event_id in written:
                         self.commits[aggregate].append(event_id)
@@ -111,3 +111,30 @@ class Writer:
             self.failures.append(error)
         finally:
             connection.close()
+
+    def _commit(self, connection: Any, transaction: list[tuple[str, int]]) -> list[tuple[str, str]]:
+        """Write one transaction of (aggregate, number); gives (aggregate, event id) of each."""
+        while True:
+            try:
+                with connection.cursor() as cursor:
+                    written = [
+                        (aggregate, self._insert(cursor, aggregate, number)) for aggregate, number in transaction
+                    ]
+                connection.commit()
+            except pymysql.err.OperationalError as error:
+                if not self._deadlocks or error.args[0] != LOCK_DEADLOCK:
+                    raise
+                connection.rollback()
+            else:
+                return written
+
+    def _insert(self, cursor: Any, aggregate: str, number: int) -> str:
+        event_id = f"{aggregate}-{number:06d}"
+        cursor.execute(
+            f"INSERT INTO {self._table} (event_id, aggregate_type, aggregate_id, event_type, payload)"
+            " VALUES (%s, 'order', %s, 'OrderPlaced', %s)",
+            (event_id, aggregate, json.dumps({"number": number, "pad": "x" * 100})),
+        )
+        if self._transient:
+            cursor.execute(f"DELETE FROM {self._table} WHERE event_id = %s", (event_id,))
+        return event_id
