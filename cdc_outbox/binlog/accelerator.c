@@ -23,6 +23,11 @@ enum { SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY, LITERAL, INT16, UIN
 
 #define DEEPEST 100
 
+/* Of events.py. GTID_SIZE: of the oldest form, checksum included; INTACT: crc32() of an event with its checksum. */
+enum { QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, WRITE_ROWS = 30, UPDATE_ROWS, DELETE_ROWS, GTID,
+       PACKET_HEADER = 4, EVENT_HEADER = 19, CHECKSUM = 4, GTID_SIZE = 65 };
+#define INTACT 0x2144DF1Cu
+
 /* What json_text.py owns: the error, and the text of values of SQL types. */
 typedef struct {
     PyObject *malformed;
@@ -354,28 +359,170 @@ static int put_container(Work *work, int kind, uint64_t at, uint64_t limit, uint
 
 /* -- packets ------------------------------------------------------------------------------------------------------- */
 
+/* What was received, and how far it is cut. */
+typedef struct {
+    const uint8_t *data;
+    Py_ssize_t end, largest;
+} Received;
+
+/* Bytes of the event whose packet stands at `at`, 0 for one that is not whole, too large or no event. */
+static Py_ssize_t event_at(const Received *from, Py_ssize_t at)
+{
+    if (from->end - at <= PACKET_HEADER)
+        return 0;
+    const Py_ssize_t size = (Py_ssize_t)number_at(from->data + at, 3);
+    if (size == 0 || size > from->largest || size > from->end - at - PACKET_HEADER || from->data[at + PACKET_HEADER])
+        return 0;
+    return size;
+}
+
+static uint32_t crc_tables[8][256];
+
+static void make_crc_tables(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ (crc & 1 ? 0xEDB88320u : 0);
+        crc_tables[0][i] = crc;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int k = 1; k < 8; k++)
+            crc_tables[k][i] = (crc_tables[k - 1][i] >> 8) ^ crc_tables[0][crc_tables[k - 1][i] & 255];
+}
+
+/* zlib's crc32(), eight bytes at a time. */
+static uint32_t crc32_of(const uint8_t *bytes, Py_ssize_t size)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; bytes += 8, size -= 8) {
+        const uint32_t low = (uint32_t)number_at(bytes, 4) ^ crc, high = (uint32_t)number_at(bytes + 4, 4);
+        crc = crc_tables[7][low & 255] ^ crc_tables[6][low >> 8 & 255] ^ crc_tables[5][low >> 16 & 255]
+            ^ crc_tables[4][low >> 24] ^ crc_tables[3][high & 255] ^ crc_tables[2][high >> 8 & 255]
+            ^ crc_tables[1][high >> 16 & 255] ^ crc_tables[0][high >> 24];
+    }
+    for (; size > 0; bytes++, size--)
+        crc = (crc >> 8) ^ crc_tables[0][(crc ^ *bytes) & 255];
+    return ~crc;
+}
+
+static int is_begin(const uint8_t *event, Py_ssize_t size)
+{
+    if (event[4] != QUERY || size < 33 + CHECKSUM)
+        return 0;
+    const Py_ssize_t at = 33 + event[27] + (Py_ssize_t)number_at(event + 30, 2);
+    return size - CHECKSUM == at + 5 && memcmp(event + at, "BEGIN", 5) == 0;
+}
+
+/* Whether the TABLE_MAP names a table that is not among `kept`: 1, 0, or -1 with an exception. */
+static int maps_another(const uint8_t *event, Py_ssize_t size, PyObject *kept)
+{
+    const Py_ssize_t end = size - CHECKSUM;
+    if (end < 28)
+        return 0;
+    const Py_ssize_t at = 28 + event[27] + 1; /* behind the table id, two bytes of flags and the database */
+    if (at >= end || at + 1 + event[at] > end)
+        return 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(kept); i++) {
+        char *name;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(kept, i), &name, &length) < 0)
+            return -1;
+        if (length == event[at] && memcmp(event + at + 1, name, (size_t)length) == 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* The end of the whole transaction of other tables that begins at `at`, and the last of its events; 0: there is none,
+ * -1: an exception. Anything unusual is none: it is left to transactions.py, which knows what to say of it. */
+static Py_ssize_t other_transaction(const Received *from, Py_ssize_t at, PyObject *kept, const uint8_t **last)
+{
+    enum { BEFORE, AFTER_GTID, AFTER_BEGIN, AFTER_TABLE } seen = BEFORE;
+    Py_ssize_t packet;
+    for (; (packet = event_at(from, at)) > EVENT_HEADER + CHECKSUM; at += PACKET_HEADER + packet) {
+        const uint8_t *event = from->data + at + PACKET_HEADER + 1;
+        const Py_ssize_t size = packet - 1;
+        const int kind = event[4];
+        if (seen == BEFORE ? kind != GTID || size < GTID_SIZE : kind == GTID)
+            return 0;
+        if (seen == AFTER_GTID && !is_begin(event, size))
+            return 0;
+        if (seen >= AFTER_BEGIN) {
+            const int is_rows = kind == WRITE_ROWS || kind == UPDATE_ROWS || kind == DELETE_ROWS;
+            if (kind == TABLE_MAP) {
+                const int another = maps_another(event, size, kept);
+                if (another <= 0)
+                    return another;
+            } else if (kind != ROWS_QUERY && kind != XID && !(is_rows && seen == AFTER_TABLE)) {
+                return 0;
+            }
+        }
+        if (crc32_of(event, size) != INTACT)
+            return 0;
+        if (seen >= AFTER_BEGIN && kind == XID) {
+            *last = event;
+            return seen == AFTER_TABLE ? at + PACKET_HEADER + packet : 0;
+        }
+        if (seen < AFTER_BEGIN)
+            seen++;
+        else if (kind == TABLE_MAP)
+            seen = AFTER_TABLE;
+    }
+    return 0;
+}
+
+/* (GTID event of the first, number of the last, where that ends) of the transactions of other tables that begin at
+ * `at`, their numbers following each other; NULL without an exception where there is none. */
+static PyObject *passed(const Received *from, Py_ssize_t *at, PyObject *kept)
+{
+    const uint8_t *first = from->data + *at + PACKET_HEADER + 1, *last = NULL, *end_of = NULL;
+    const Py_ssize_t size = event_at(from, *at) - 1;
+    uint64_t number = 0;
+    Py_ssize_t end, begin = *at;
+    while ((end = other_transaction(from, begin, kept, &last)) > 0) {
+        const uint8_t *gtid = from->data + begin + PACKET_HEADER + 1;
+        const uint64_t its_number = number_at(gtid + 36, 8);
+        if (begin != *at && (its_number != number + 1 || memcmp(gtid + 20, first + 20, 16) != 0))
+            break;
+        number = its_number;
+        end_of = last;
+        begin = end;
+    }
+    if (end < 0 || begin == *at)
+        return NULL;
+    *at = begin;
+    return Py_BuildValue("y#Kk", (const char *)first, size, (unsigned long long)number,
+                         (unsigned long)number_at(end_of + 13, 4));
+}
+
 static PyObject *cut(PyObject *module, PyObject *arguments)
 {
     (void)module;
+    Received from;
+    Py_ssize_t at = 0, size;
+    PyObject *kept = NULL;
     const char *data;
-    Py_ssize_t end, largest, at = 0;
-    if (!PyArg_ParseTuple(arguments, "y#n", &data, &end, &largest))
+    if (!PyArg_ParseTuple(arguments, "y#n|O", &data, &from.end, &from.largest, &kept))
         return NULL;
+    if (kept == Py_None)
+        kept = NULL;
+    from.data = (const uint8_t *)data;
     PyObject *events = PyList_New(0);
     if (events == NULL)
         return NULL;
-    while (end - at > 4) {
-        const Py_ssize_t size = (Py_ssize_t)number_at((const uint8_t *)data + at, 3), body = at + 4;
-        if (size == 0 || size > largest || size > end - body || data[body])
-            break;
-        PyObject *event = PyBytes_FromStringAndSize(data + body + 1, size - 1);
+    while ((size = event_at(&from, at)) != 0) {
+        PyObject *event = kept == NULL ? NULL : passed(&from, &at, kept);
+        if (event == NULL && !PyErr_Occurred()) {
+            event = PyBytes_FromStringAndSize(data + at + PACKET_HEADER + 1, size - 1);
+            at += PACKET_HEADER + size;
+        }
         int failed = event == NULL || PyList_Append(events, event) < 0;
         Py_XDECREF(event);
         if (failed) {
             Py_DECREF(events);
             return NULL;
         }
-        at = body + size;
     }
     return Py_BuildValue("Nn", events, at);
 }
@@ -416,6 +563,7 @@ static int set_up(PyObject *module)
     Py_DECREF(reference);
     if (state->malformed == NULL || state->opaque_text == NULL)
         return -1;
+    make_crc_tables();
     PyObject *crc = PyLong_FromUnsignedLong(SOURCE_CRC);
     int failed = crc == NULL || PyModule_AddObjectRef(module, "SOURCE_CRC", crc) < 0;
     Py_XDECREF(crc);
@@ -440,7 +588,7 @@ static int clear(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"json_text", json_text, METH_O, "What MySQL prints for a JSON column's value; see json_text.py."},
-    {"cut", cut, METH_VARARGS, "The events that bytes begin with; see packets.py."},
+    {"cut", cut, METH_VARARGS, "The events that bytes begin with, what is of other tables together; see packets.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,7 +1,7 @@
 """What runs of the reader's innermost parts: the compiled accelerator.c where it is installed and not forbidden, else
 json_text.py and packets.py.
 
-Both give the same bytes. CDC_OUTBOX_PURE=1 forbids the compiled one.
+Both lead to the same transactions. CDC_OUTBOX_PURE=1 forbids the compiled one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 from zlib import crc32
 
 from cdc_outbox.binlog.json_text import json_text
-from cdc_outbox.binlog.packets import cut
+from cdc_outbox.binlog.packets import Piece, cut
 
 PURE = "CDC_OUTBOX_PURE"
 MODULE = "_cdc_outbox_accelerator"
 _SOURCE = Path(__file__).with_suffix(".c")
 
 JsonText = Callable[[bytes], bytes]
-Cut = Callable[[bytes, int], tuple[list[bytes], int]]
+Cut = Callable[[bytes, int, tuple[bytes, ...] | None], tuple[list[Piece], int]]
 
 
 class Decoder(NamedTuple):

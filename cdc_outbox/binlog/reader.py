@@ -183,7 +183,9 @@ class BinlogReader:
                     "gtid_mode=ON this cannot happen",
                 )
             try:
-                stream = BinlogStream(connection, server_id=self._server_id, heartbeat=self._heartbeat)
+                stream = BinlogStream(
+                    connection, server_id=self._server_id, heartbeat=self._heartbeat, kept=self._assembler.kept
+                )
                 stream.start(position)
             except (pymysql.MySQLError, OSError) as error:
                 raise _Lost(str(error)) from error

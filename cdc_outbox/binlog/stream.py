@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import uuid
+from collections.abc import Collection
 from struct import Struct
 from typing import Any
 
@@ -15,7 +16,7 @@ import pymysql
 
 from cdc_outbox.binlog.accelerator import decoder
 from cdc_outbox.binlog.gtid_wire import encode_gtid_set
-from cdc_outbox.binlog.packets import HEADER_SIZE, LARGEST_PACKET, packet_size
+from cdc_outbox.binlog.packets import HEADER_SIZE, LARGEST_PACKET, Piece, packet_size
 from cdc_outbox.model import Position
 
 _COM_BINLOG_DUMP = 0x12
@@ -47,8 +48,18 @@ class DumpFailed(Exception):
 class BinlogStream:
     """Reads one dump. Used by one thread, except for `interrupt`."""
 
-    def __init__(self, connection: pymysql.Connection[Any], *, server_id: int, heartbeat: float) -> None:
+    def __init__(
+        self,
+        connection: pymysql.Connection[Any],
+        *,
+        server_id: int,
+        heartbeat: float,
+        kept: Collection[str] | None = None,
+    ) -> None:
         """heartbeat in seconds: the server sends one where it has nothing else to say. Raises pymysql's errors.
+
+        kept: names of tables; of whole transactions that touch none of these `read` may give the bounds alone, as
+        packets.Passed has them.
 
         The replica's UUID is derived from server_id: the server then ends an earlier dump of the same one, and tells
         two relays with one server_id from a lost connection.
@@ -56,6 +67,7 @@ class BinlogStream:
         self._connection = connection
         self._server_id = server_id
         self._cut = decoder().cut
+        self._kept = None if kept is None else tuple(name.encode() for name in kept)
         self._buffer = b""
         self._failure: Exception | None = None
         self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
@@ -93,7 +105,7 @@ class BinlogStream:
             if len(piece) < LARGEST_PACKET:
                 return
 
-    def read(self) -> list[bytes]:
+    def read(self) -> list[Piece]:
         """The events that one read from the socket completed, maybe none.
 
         Raises DumpFailed, EOFError when the server closed the connection, OSError (TimeoutError: the server is
@@ -105,7 +117,7 @@ class BinlogStream:
         if not received:
             raise EOFError("the server closed the connection")
         data = self._buffer + received
-        events, at = self._cut(data, _READ_SIZE)
+        events, at = self._cut(data, _READ_SIZE, self._kept)
         self._buffer = data[at:]
         if len(self._buffer) > HEADER_SIZE:  # what follows is not whole, too large for one read, or no event
             size = packet_size(self._buffer)
@@ -115,7 +127,7 @@ class BinlogStream:
                 self._take(self._buffer[HEADER_SIZE : HEADER_SIZE + size], events)
         return events
 
-    def _take(self, packet: bytes | bytearray, events: list[bytes]) -> None:
+    def _take(self, packet: bytes | bytearray, events: list[Piece]) -> None:
         """First byte 0: an event. Else the dump has ended, which is told after the events before it were given."""
         if packet[:1] == b"\0":
             events.append(bytes(memoryview(packet)[1:]))

@@ -14,7 +14,8 @@ from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.barrier import Barriers
 from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set, decode_mariadb_gtid
-from cdc_outbox.binlog.layouts import Describe, Layout, Layouts
+from cdc_outbox.binlog.layouts import CHECKPOINT_TABLE, Describe, Layout, Layouts
+from cdc_outbox.binlog.packets import Passed, Piece
 from cdc_outbox.binlog.payload import Inflater
 from cdc_outbox.binlog.prepared import XA_COMMIT, XA_ROLLBACK, XA_START, PreparedTransactions
 from cdc_outbox.errors import BinlogUnreadable, Hold
@@ -54,6 +55,8 @@ class Assembler:
         self.file = file
         self.offset = self._at = offset  # _at also follows the rows of the open transaction
         ours = frozenset(tables)
+        self.kept = frozenset((*(table.name for table in ours), CHECKPOINT_TABLE))
+        """Names of tables, in whatever database, whose transactions are to be fed event by event."""
         self._layouts = Layouts(ours, tuple(extra_columns), describe)
         self._barriers = Barriers(ours)
         self._chunk_events = chunk_events
@@ -119,14 +122,17 @@ class Assembler:
         self._events_before = 0  # events of this transaction that are no longer in _events
         self._row_bytes = 0
 
-    def feed(self, batch: Iterable[bytes]) -> Iterator[list[Transaction]]:
-        """The transactions that these events complete, stretches without events taken together.
+    def feed(self, batch: Iterable[Piece]) -> Iterator[list[Transaction]]:
+        """The transactions that these events complete, stretches without events taken together. A tuple is a Passed.
 
         In one list, or in several where a compressed event holds many parts of a large transaction.
         Raises BinlogUnreadable with the position, Hold when a half-read transaction does not come again.
         """
         self._done = []
         for event in batch:
+            if isinstance(event, tuple):
+                self._pass(Passed(*event))
+                continue
             if crc32(event) != INTACT and self._has_checksum(event):
                 self._unreadable(event, "an event's checksum is wrong: the file or the connection is damaged")
             kind = event[4]
@@ -141,9 +147,7 @@ class Assembler:
             elif kind == XID:
                 self._end(event)
             elif kind == TRANSACTION_PAYLOAD:
-                for _ in self._events_inside(event):
-                    if self._done and self._done[-1].end is None:
-                        yield self._handed_out()
+                yield from self._parts_inside(event)
             else:
                 self._rare.get(kind, self._unknown)(event)
         if self._done:
@@ -276,6 +280,12 @@ class Assembler:
     def _incident(self, event: bytes) -> None:
         self._unreadable(event, "an INCIDENT event: the server says that events are missing here")
 
+    def _parts_inside(self, payload: bytes) -> Iterator[list[Transaction]]:
+        """A compressed transaction: what is large in it is given out part by part."""
+        for _ in self._events_inside(payload):
+            if self._done and self._done[-1].end is None:
+                yield self._handed_out()
+
     def _events_inside(self, payload: bytes) -> Iterator[None]:
         """Read a compressed transaction as if its events stood in the payload's place; yields after each of them."""
         outside, self._checksum_size = self._checksum_size, 0
@@ -314,6 +324,16 @@ class Assembler:
         self._given = 0
         self._forget()
         self._give(events, source, number, traffic, barrier=barrier)
+
+    def _pass(self, passed: Passed) -> None:
+        self._gtid(passed.gtid)
+        if self._given:
+            self._taken_out()  # raises: it is not the transaction that was half read
+        source, first, _ = self._commit_stamp()
+        begin = self.offset
+        self.offset = self._at = self._widened(passed.end)
+        self._forget()
+        self._give([], source, first, self.offset - begin, last=passed.last)
 
     def _xa_prepare(self, event: bytes) -> None:
         """Its end, for now or, in one phase, for good. Until it is committed its rows are locked."""
@@ -380,26 +400,30 @@ class Assembler:
         number: int = 0,
         traffic: int = 0,
         *,
+        last: int = 0,
         rotated: bool = False,
         barrier: str | None = None,
     ) -> None:
-        """All up to where we are is complete. What has no events is joined to a stretch without events."""
+        """All up to where we are is complete. What has no events is joined to a stretch without events.
+
+        number, last: of its first and, unless it is the same, last GTID.
+        """
         done = self._done
         end = (self.file, self.offset)
-        last = done[-1] if done else None
-        if events or barrier or last is None or last.events or last.barrier or last.end is None:
-            gtids = [GtidRange(source, number, number)] if source else []
+        stretch = done[-1] if done else None
+        if events or barrier or stretch is None or stretch.events or stretch.barrier or stretch.end is None:
+            gtids = [GtidRange(source, number, last or number)] if source else []
             done.append(Transaction(events, end, gtids, traffic, rotated, barrier))
             return
-        last.end = end
-        last.traffic += traffic
-        last.rotated |= rotated
+        stretch.end = end
+        stretch.traffic += traffic
+        stretch.rotated |= rotated
         if source:
-            before = last.gtids[-1] if last.gtids else None
+            before = stretch.gtids[-1] if stretch.gtids else None
             if before and before.source == source and before.last + 1 == number:
-                last.gtids[-1] = GtidRange(source, before.first, number)
+                stretch.gtids[-1] = GtidRange(source, before.first, last or number)
             else:
-                last.gtids.append(GtidRange(source, number, number))
+                stretch.gtids.append(GtidRange(source, number, last or number))
 
     def _commit_stamp(self) -> CommitStamp:
         if self._stamp is None:

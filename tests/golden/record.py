@@ -60,7 +60,7 @@ def dumped(outbox: Database, start: Position, end: Position) -> list[bytes]:
     stream.start(start)
     try:
         while not Position(follower.file, follower.offset).reached(end):
-            batch = stream.read()
+            batch = [event for event in stream.read() if isinstance(event, bytes)]
             events += batch
             list(follower.feed(batch))
     except BinlogUnreadable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +18,20 @@ LARGEST = 300
 contents = st.binary(max_size=LARGEST - 1).map(lambda event: b"\0" + event)
 
 
+def cut(data: bytes) -> tuple[list[bytes], int]:
+    """Nothing is passed over."""
+    pieces, end = decoder().cut(data, LARGEST, None)
+    assert all(isinstance(piece, bytes) for piece in pieces)
+    return cast("list[bytes]", pieces), end
+
+
 @given(st.lists(contents, max_size=8), st.integers(min_value=0))
 def test_all_that_is_whole_comes_out(bodies: list[bytes], lacking: int) -> None:
     data = packets(*bodies)
-    events, end = decoder().cut(data, LARGEST)
+    events, end = cut(data)
     assert (events, end) == ([body[1:] for body in bodies], len(data))
     short = data[: len(data) - lacking % (len(data) + 1)]
-    events, end = decoder().cut(short, LARGEST)
+    events, end = cut(short)
     assert packets(*(b"\0" + event for event in events)) == data[:end]
     following = bodies[len(events) :]
     assert not following or len(short) - end < 4 + len(following[0])
@@ -31,12 +40,12 @@ def test_all_that_is_whole_comes_out(bodies: list[bytes], lacking: int) -> None:
 @pytest.mark.parametrize("last", [b"", b"\xfe", b"\xffwrong", b"\0" * (LARGEST + 1)])
 def test_it_stops_before_what_is_no_event_or_too_large(last: bytes) -> None:
     before = packets(b"\0one", b"\0")
-    assert decoder().cut(before + packets(last) + packets(b"\0two"), LARGEST) == ([b"one", b""], len(before))
+    assert cut(before + packets(last) + packets(b"\0two")) == ([b"one", b""], len(before))
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_cut_alike_or_left(data: bytes) -> None:
-    events, end = decoder().cut(data, LARGEST)
+    events, end = cut(data)
     at = 0
     for event in events:
         size = int.from_bytes(data[at : at + 3], "little")

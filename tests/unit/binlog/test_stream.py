@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from cdc_outbox.binlog.gtid_wire import encode_gtid_set
+from cdc_outbox.binlog.packets import Piece
 from cdc_outbox.binlog.stream import BinlogStream, DumpFailed
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.model import Position
@@ -43,11 +45,16 @@ def send(connection: StubConnection, content: bytes, size: int = 1 << 16) -> thr
     return thread
 
 
+def whole_events(pieces: list[Piece]) -> list[bytes]:
+    assert all(isinstance(piece, bytes) for piece in pieces)
+    return cast("list[bytes]", pieces)
+
+
 def read_all(stream: BinlogStream) -> list[bytes]:
     events: list[bytes] = []
     with pytest.raises(EOFError):
         while True:
-            events += stream.read()
+            events += whole_events(stream.read())
     return events
 
 

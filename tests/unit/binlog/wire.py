@@ -11,6 +11,7 @@ from zlib import crc32
 import zstandard
 
 from cdc_outbox.binlog import events as ev
+from cdc_outbox.binlog.packets import Piece
 from cdc_outbox.binlog.transactions import Assembler
 from cdc_outbox.model import TableName, Transaction
 from tests.unit.binlog.binary_json import encoded
@@ -20,7 +21,9 @@ OUTBOX = TableName("shop", "outbox_event")
 SECOND = TableName("shop", "second")
 OTHER = TableName("shop", "orders")
 CHECKPOINT = TableName("shop", "cdc_outbox_checkpoint")
-TABLES = [OUTBOX, SECOND, OTHER, CHECKPOINT]
+ANOTHER = TableName("shop", "items")
+ELSEWHERE = TableName("other", "outbox_event")
+TABLES = [OUTBOX, SECOND, OTHER, CHECKPOINT, ANOTHER, ELSEWHERE]
 SECONDS = 1_800_000_000
 
 
@@ -167,5 +170,5 @@ class Dump:
         return (100 + TABLES.index(table)).to_bytes(6, "little")
 
 
-def feed(assembler: Assembler, events: Iterable[bytes]) -> list[Transaction]:
+def feed(assembler: Assembler, events: Iterable[Piece]) -> list[Transaction]:
     return [transaction for given in assembler.feed(events) for transaction in given]
