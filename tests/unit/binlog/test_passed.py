@@ -142,6 +142,7 @@ def written(dump: Dump) -> bytes:
 
 @given(actions, st.lists(st.sampled_from(WRONG), max_size=1), actions, st.integers(50, 5000), st.booleans())
 @example([_other, _other, _gap, _both, _other], [], [], 5000, True)
+@example(ACTIONS, [], ACTIONS, 1 << 20, True)
 def test_the_same_comes_out(
     before: list[Callable[[Dump], None]],
     wrong: list[Callable[[Dump], None]],
