@@ -25,7 +25,7 @@ enum { SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY, LITERAL, INT16, UIN
 
 /* Of events.py. GTID_SIZE: of the oldest form, checksum included; INTACT: crc32() of an event with its checksum. */
 enum { QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, WRITE_ROWS = 30, UPDATE_ROWS, DELETE_ROWS, GTID,
-       PACKET_HEADER = 4, EVENT_HEADER = 19, CHECKSUM = 4, GTID_SIZE = 65 };
+       PACKET_HEADER = 4, EVENT_HEADER = 19, TABLE_ID = 6, CHECKSUM = 4, GTID_SIZE = 65 };
 #define INTACT 0x2144DF1Cu
 
 /* What json_text.py owns: the error, and the text of values of SQL types. */
@@ -414,86 +414,149 @@ static int is_begin(const uint8_t *event, Py_ssize_t size)
     return size - CHECKSUM == at + 5 && memcmp(event + at, "BEGIN", 5) == 0;
 }
 
-/* Whether the TABLE_MAP names a table that is not among `kept`: 1, 0, or -1 with an exception. */
-static int maps_another(const uint8_t *event, Py_ssize_t size, PyObject *kept)
+/* Whether the TABLE_MAP names a table that is among `kept`: 1, 0, -1 where it cannot be told, -2 with an exception. */
+static int maps_kept(const uint8_t *event, Py_ssize_t size, PyObject *kept)
 {
     const Py_ssize_t end = size - CHECKSUM;
     if (end < 28)
-        return 0;
+        return -1;
     const Py_ssize_t at = 28 + event[27] + 1; /* behind the table id, two bytes of flags and the database */
     if (at >= end || at + 1 + event[at] > end)
-        return 0;
+        return -1;
     for (Py_ssize_t i = 0; i < PyTuple_Size(kept); i++) {
         char *name;
         Py_ssize_t length;
         if (PyBytes_AsStringAndSize(PyTuple_GetItem(kept, i), &name, &length) < 0)
-            return -1;
+            return -2;
         if (length == event[at] && memcmp(event + at + 1, name, (size_t)length) == 0)
-            return 0;
-    }
-    return 1;
-}
-
-/* The end of the whole transaction of other tables that begins at `at`, and the last of its events; 0: there is none,
- * -1: an exception. Anything unusual is none: it is left to transactions.py, which knows what to say of it. */
-static Py_ssize_t other_transaction(const Received *from, Py_ssize_t at, PyObject *kept, const uint8_t **last)
-{
-    enum { BEFORE, AFTER_GTID, AFTER_BEGIN, AFTER_TABLE } seen = BEFORE;
-    Py_ssize_t packet;
-    for (; (packet = event_at(from, at)) > EVENT_HEADER + CHECKSUM; at += PACKET_HEADER + packet) {
-        const uint8_t *event = from->data + at + PACKET_HEADER + 1;
-        const Py_ssize_t size = packet - 1;
-        const int kind = event[4];
-        if (seen == BEFORE ? kind != GTID || size < GTID_SIZE : kind == GTID)
-            return 0;
-        if (seen == AFTER_GTID && !is_begin(event, size))
-            return 0;
-        if (seen >= AFTER_BEGIN) {
-            const int is_rows = kind == WRITE_ROWS || kind == UPDATE_ROWS || kind == DELETE_ROWS;
-            if (kind == TABLE_MAP) {
-                const int another = maps_another(event, size, kept);
-                if (another <= 0)
-                    return another;
-            } else if (kind != ROWS_QUERY && kind != XID && !(is_rows && seen == AFTER_TABLE)) {
-                return 0;
-            }
-        }
-        if (crc32_of(event, size) != INTACT)
-            return 0;
-        if (seen >= AFTER_BEGIN && kind == XID) {
-            *last = event;
-            return seen == AFTER_TABLE ? at + PACKET_HEADER + packet : 0;
-        }
-        if (seen < AFTER_BEGIN)
-            seen++;
-        else if (kind == TABLE_MAP)
-            seen = AFTER_TABLE;
+            return 1;
     }
     return 0;
 }
 
-/* (GTID event of the first, number of the last, where that ends) of the transactions of other tables that begin at
- * `at`, their numbers following each other; NULL without an exception where there is none. */
-static PyObject *passed(const Received *from, Py_ssize_t *at, PyObject *kept)
+#define MOST_CHANGES 64
+
+typedef struct {
+    const uint8_t *event;
+    Py_ssize_t size;
+} Change;
+
+/* One whole transaction: its changes in tables that are kept, whether it has some in others, and its last event. */
+typedef struct {
+    const uint8_t *gtid, *last;
+    Py_ssize_t gtid_size, end;
+    int changes, maps, others;
+    Change change[MOST_CHANGES];
+    struct {
+        uint64_t table;
+        int kept;
+    } map[MOST_CHANGES];
+} Transaction;
+
+/* 1 where the change is one of a transaction that can be taken whole, 0 where not, -1 with an exception. */
+static int take_change(Transaction *into, const uint8_t *event, Py_ssize_t size, PyObject *kept)
 {
-    const uint8_t *first = from->data + *at + PACKET_HEADER + 1, *last = NULL, *end_of = NULL;
-    const Py_ssize_t size = event_at(from, *at) - 1;
-    uint64_t number = 0;
-    Py_ssize_t end, begin = *at;
-    while ((end = other_transaction(from, begin, kept, &last)) > 0) {
-        const uint8_t *gtid = from->data + begin + PACKET_HEADER + 1;
-        const uint64_t its_number = number_at(gtid + 36, 8);
-        if (begin != *at && (its_number != number + 1 || memcmp(gtid + 20, first + 20, 16) != 0))
-            break;
-        number = its_number;
-        end_of = last;
-        begin = end;
+    if (size < EVENT_HEADER + TABLE_ID + CHECKSUM)
+        return 0;
+    const uint64_t table = number_at(event + EVENT_HEADER, TABLE_ID);
+    int i = 0;
+    while (i < into->maps && into->map[i].table != table)
+        i++;
+    if (event[4] == TABLE_MAP) {
+        const int is_kept = maps_kept(event, size, kept);
+        if (is_kept < 0)
+            return is_kept + 1;
+        if (i == MOST_CHANGES)
+            return 0;
+        if (i == into->maps)
+            into->maps++;
+        into->map[i].table = table;
+        into->map[i].kept = is_kept;
+        into->others |= !is_kept;
     }
-    if (end < 0 || begin == *at)
+    if (i == into->maps)
+        return 0;
+    if (into->map[i].kept) {
+        if (into->changes == MOST_CHANGES)
+            return 0;
+        into->change[into->changes++] = (Change){event, size};
+    }
+    return 1;
+}
+
+/* 1 where a whole transaction begins at `at`, 0 where none does, -1 with an exception. Anything unusual is none: it is
+ * left to transactions.py, which knows what to say of it. */
+static int transaction_at(const Received *from, Py_ssize_t at, PyObject *kept, Transaction *into)
+{
+    enum { BEFORE, AFTER_GTID, AFTER_BEGIN } seen = BEFORE;
+    Py_ssize_t packet;
+    into->changes = into->maps = into->others = 0;
+    for (; (packet = event_at(from, at)) > EVENT_HEADER + CHECKSUM; at += PACKET_HEADER + packet) {
+        const uint8_t *event = from->data + at + PACKET_HEADER + 1;
+        const Py_ssize_t size = packet - 1;
+        const int kind = event[4];
+        if (seen == BEFORE) {
+            if (kind != GTID || size < GTID_SIZE)
+                return 0;
+            into->gtid = event;
+            into->gtid_size = size;
+        } else if (seen == AFTER_GTID) {
+            if (!is_begin(event, size))
+                return 0;
+        } else if (kind == TABLE_MAP || kind == WRITE_ROWS || kind == UPDATE_ROWS || kind == DELETE_ROWS) {
+            const int taken = take_change(into, event, size, kept);
+            if (taken <= 0)
+                return taken;
+        } else if (kind != ROWS_QUERY && kind != XID) {
+            return 0;
+        }
+        if (crc32_of(event, size) != INTACT)
+            return 0;
+        if (seen == AFTER_BEGIN && kind == XID) {
+            into->last = event;
+            into->end = at + PACKET_HEADER + packet;
+            return into->maps > 0;
+        }
+        if (seen < AFTER_BEGIN)
+            seen++;
+    }
+    return 0;
+}
+
+static PyObject *changes_of(const Transaction *whole)
+{
+    PyObject *changes = PyTuple_New(whole->changes);
+    for (int i = 0; changes != NULL && i < whole->changes; i++) {
+        PyObject *change = PyBytes_FromStringAndSize((const char *)whole->change[i].event, whole->change[i].size);
+        if (change == NULL || PyTuple_SetItem(changes, i, change) < 0)
+            Py_CLEAR(changes);
+    }
+    return changes;
+}
+
+/* What `Whole` of packets.py has of the one transaction with changes that begins at `at`, or of those without whose
+ * numbers follow each other; NULL without an exception where there is none. */
+static PyObject *whole(const Received *from, Py_ssize_t *at, PyObject *kept)
+{
+    Transaction first, next;
+    if (transaction_at(from, *at, kept, &first) <= 0)
         return NULL;
-    *at = begin;
-    return Py_BuildValue("y#Kk", (const char *)first, size, (unsigned long long)number,
-                         (unsigned long)number_at(end_of + 13, 4));
+    uint64_t number = number_at(first.gtid + 36, 8);
+    const uint8_t *last = first.last;
+    *at = first.end;
+    int found = 0;
+    while (first.changes == 0 && (found = transaction_at(from, *at, kept, &next)) > 0) {
+        if (next.changes > 0 || number_at(next.gtid + 36, 8) != number + 1 || memcmp(next.gtid + 20, first.gtid + 20, 16))
+            break;
+        number++;
+        last = next.last;
+        *at = next.end;
+    }
+    PyObject *changes = found < 0 ? NULL : changes_of(&first);
+    if (changes == NULL)
+        return NULL;
+    return Py_BuildValue("y#KkNN", (const char *)first.gtid, first.gtid_size, (unsigned long long)number,
+                         (unsigned long)number_at(last + 13, 4), PyBool_FromLong(first.others), changes);
 }
 
 static PyObject *cut(PyObject *module, PyObject *arguments)
@@ -503,16 +566,18 @@ static PyObject *cut(PyObject *module, PyObject *arguments)
     Py_ssize_t at = 0, size;
     PyObject *kept = NULL;
     const char *data;
-    if (!PyArg_ParseTuple(arguments, "y#n|O", &data, &from.end, &from.largest, &kept))
+    if (!PyArg_ParseTuple(arguments, "y#nO", &data, &from.end, &from.largest, &kept))
         return NULL;
-    if (kept == Py_None)
-        kept = NULL;
+    if (kept != Py_None && !PyTuple_Check(kept)) {
+        PyErr_SetString(PyExc_TypeError, "kept is neither a tuple nor None");
+        return NULL;
+    }
     from.data = (const uint8_t *)data;
     PyObject *events = PyList_New(0);
     if (events == NULL)
         return NULL;
     while ((size = event_at(&from, at)) != 0) {
-        PyObject *event = kept == NULL ? NULL : passed(&from, &at, kept);
+        PyObject *event = kept == Py_None ? NULL : whole(&from, &at, kept);
         if (event == NULL && !PyErr_Occurred()) {
             event = PyBytes_FromStringAndSize(data + at + PACKET_HEADER + 1, size - 1);
             at += PACKET_HEADER + size;
@@ -588,7 +653,7 @@ static int clear(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"json_text", json_text, METH_O, "What MySQL prints for a JSON column's value; see json_text.py."},
-    {"cut", cut, METH_VARARGS, "The events that bytes begin with, what is of other tables together; see packets.py."},
+    {"cut", cut, METH_VARARGS, "The events that bytes begin with, those of whole transactions together; see packets.py."},
     {NULL, NULL, 0, NULL},
 };
 

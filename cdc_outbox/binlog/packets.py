@@ -1,9 +1,8 @@
-"""What the socket brought, cut into events. accelerator.c does so in C, and passes over what is of other tables."""
+"""What the socket brought, cut into events. accelerator.c does so in C, and gives whole transactions as one."""
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
 HEADER_SIZE = 4
 """Length 3, sequence number 1."""
@@ -16,26 +15,23 @@ def packet_size(data: bytes, at: int = 0) -> int:
     return int(_uint32(data, at)[0]) & LARGEST_PACKET
 
 
-class Passed(NamedTuple):
-    """Transactions of other tables, GTID … XID, each whole and its checksums right, their numbers without a gap.
+Whole = tuple[bytes, int, int, bool, tuple[bytes, ...]]
+"""Whole transactions, GTID … XID, with their checksums right: one that changes tables that are kept, or several that
+do not, with numbers that follow each other.
 
-    gtid: GTID event of the first; last: number of the last; end: low 32 bits of the position after that.
-    """
+GTID event of the first; number of the last; low 32 bits of the position after that; whether tables that are not kept
+are changed; TABLE_MAP, WRITE_ROWS, UPDATE_ROWS and DELETE_ROWS events of those that are, in order.
+"""
 
-    gtid: bytes
-    last: int
-    end: int
-
-
-Piece = bytes | tuple[bytes, int, int]
-"""An event, or what Passed has."""
+Piece = bytes | Whole
+"""An event, or whole transactions."""
 
 
 def cut(data: bytes, largest: int, kept: tuple[bytes, ...] | None = None) -> tuple[list[Piece], int]:
     """The events that `data` begins with, each a packet of its own behind a byte 0, and where the last one ends.
 
     It stops before a packet that is not whole, is larger than `largest` bytes or is no event. kept: names of tables; in
-    the place of the events of whole transactions that touch none of these the compiled one gives what `Passed` has.
+    the place of the events of a usual transaction that is all there the compiled one then gives what `Whole` has.
     """
     events: list[Piece] = []
     at, end = 0, len(data)

@@ -58,8 +58,7 @@ class BinlogStream:
     ) -> None:
         """heartbeat in seconds: the server sends one where it has nothing else to say. Raises pymysql's errors.
 
-        kept: names of tables; of whole transactions that touch none of these `read` may give the bounds alone, as
-        packets.Passed has them.
+        kept: names of tables; of a transaction `read` may give as one what changes these, as packets.Whole has it.
 
         The replica's UUID is derived from server_id: the server then ends an earlier dump of the same one, and tells
         two relays with one server_id from a lost connection.
@@ -106,7 +105,7 @@ class BinlogStream:
                 return
 
     def read(self) -> list[Piece]:
-        """The events that one read from the socket completed, maybe none.
+        """The events and whole transactions that one read from the socket completed, maybe none.
 
         Raises DumpFailed, EOFError when the server closed the connection, OSError (TimeoutError: the server is
         silent though it owes heartbeats).

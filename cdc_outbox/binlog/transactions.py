@@ -15,7 +15,7 @@ from cdc_outbox.binlog.barrier import Barriers
 from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set, decode_mariadb_gtid
 from cdc_outbox.binlog.layouts import CHECKPOINT_TABLE, Describe, Layout, Layouts
-from cdc_outbox.binlog.packets import Passed, Piece
+from cdc_outbox.binlog.packets import Piece
 from cdc_outbox.binlog.payload import Inflater
 from cdc_outbox.binlog.prepared import XA_COMMIT, XA_ROLLBACK, XA_START, PreparedTransactions
 from cdc_outbox.errors import BinlogUnreadable, Hold
@@ -56,7 +56,7 @@ class Assembler:
         self.offset = self._at = offset  # _at also follows the rows of the open transaction
         ours = frozenset(tables)
         self.kept = frozenset((*(table.name for table in ours), CHECKPOINT_TABLE))
-        """Names of tables, in whatever database, whose transactions are to be fed event by event."""
+        """Names of tables, in whatever database, whose changes are to be fed."""
         self._layouts = Layouts(ours, tuple(extra_columns), describe)
         self._barriers = Barriers(ours)
         self._chunk_events = chunk_events
@@ -123,7 +123,7 @@ class Assembler:
         self._row_bytes = 0
 
     def feed(self, batch: Iterable[Piece]) -> Iterator[list[Transaction]]:
-        """The transactions that these events complete, stretches without events taken together. A tuple is a Passed.
+        """The transactions that these events complete, stretches without events taken together. A tuple is a Whole.
 
         In one list, or in several where a compressed event holds many parts of a large transaction.
         Raises BinlogUnreadable with the position, Hold when a half-read transaction does not come again.
@@ -131,7 +131,7 @@ class Assembler:
         self._done = []
         for event in batch:
             if isinstance(event, tuple):
-                self._pass(Passed(*event))
+                self._whole(*event)
                 continue
             if crc32(event) != INTACT and self._has_checksum(event):
                 self._unreadable(event, "an event's checksum is wrong: the file or the connection is damaged")
@@ -316,24 +316,36 @@ class Assembler:
             self._inside(event)
         if discard:
             self._events.clear()
+        self._complete(ev.end_position(self._payload or event), barrier=barrier)
+
+    def _complete(self, end: int, *, last: int = 0, barrier: str | None = None) -> None:
+        """The open transaction ends at the position whose low 32 bits are `end`, or with it those up to number `last`.
+
+        An event inside a payload stands nowhere by itself: its payload's end is the transaction's.
+        """
         events = self._taken_out() if self._events or self._given else []
         source, number, _ = self._stamp or self._commit_stamp()
         begin = self.offset
-        self._move_to(event)
+        self.offset = self._at = self._widened(end)
         traffic = self.offset - begin if self._foreign else 0
         self._given = 0
         self._forget()
-        self._give(events, source, number, traffic, barrier=barrier)
+        self._give(events, source, number, traffic, last=last, barrier=barrier)
 
-    def _pass(self, passed: Passed) -> None:
-        self._gtid(passed.gtid)
-        if self._given:
-            self._taken_out()  # raises: it is not the transaction that was half read
-        source, first, _ = self._commit_stamp()
-        begin = self.offset
-        self.offset = self._at = self._widened(passed.end)
-        self._forget()
-        self._give([], source, first, self.offset - begin, last=passed.last)
+    def _whole(self, gtid: bytes, last: int, end: int, others: bool, changes: tuple[bytes, ...]) -> None:
+        """What `Whole` says."""
+        self._gtid(gtid)
+        self._in_transaction = True
+        self._foreign = others
+        for event in changes:
+            kind = event[4]
+            if kind == WRITE_ROWS:
+                self._write_rows(event)
+            elif kind == TABLE_MAP:
+                self._table_map(event)
+            else:
+                self._row_change(event)
+        self._complete(end, last=last)
 
     def _xa_prepare(self, event: bytes) -> None:
         """Its end, for now or, in one phase, for good. Until it is committed its rows are locked."""

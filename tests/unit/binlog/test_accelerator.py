@@ -17,7 +17,7 @@ from cdc_outbox.binlog.packets import cut
 from tests.harness.accelerator import SANITIZE
 
 ROOT = Path(__file__).parents[3]
-READS_MUCH = ["test_damage.py", "test_json_text.py", "test_packets.py"]
+READS_MUCH = ["test_damage.py", "test_json_text.py", "test_packets.py", "test_whole.py"]
 
 
 @pytest.fixture(autouse=True)
