@@ -6,18 +6,18 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 from bench.backlog import Backlog, fill
 from bench.drain import Say
 from bench.failure import BenchFailed
 from bench.servers import Servers
 from bench.site import site
-from cdc_outbox.binlog.accelerator import PURE, JsonText, decoder
+from cdc_outbox.binlog.accelerator import PURE, Decoder, decoder
 from cdc_outbox.binlog.decoder import RowDecoder
 from cdc_outbox.binlog.events import CHECKSUM_SIZE, TABLE_MAP, WRITE_ROWS
+from cdc_outbox.binlog.packets import LARGEST_PACKET, Piece
 from cdc_outbox.binlog.stream import BinlogStream
 from cdc_outbox.binlog.table_map import TableMap, parse_table_map, table_name
 from cdc_outbox.binlog.transactions import Assembler
@@ -36,23 +36,25 @@ _BODY = 25  # header and table id
 
 @dataclass(frozen=True)
 class Decode:
-    """One side. Bytes an event, and CPU in µs an event: socket, checksums, rows (without JSON), JSON; whole: all but
-    the socket."""
+    """One side. Bytes an event, and CPU in µs an event: socket; cut, rows (without JSON), JSON and others of what
+    `whole` is; another: all of it where the same transactions are another table's.
+    """
 
     kind: str
     events: int
     event_bytes: float
     json_bytes: float
     socket: float
-    checksums: float
+    cut: float
     rows: float
     json: float
     whole: float
+    another: float
 
     @property
     def rest(self) -> float:
-        """Headers, GTIDs, table maps, transactions, positions."""
-        return self.whole - self.checksums - self.rows - self.json
+        """Headers, GTIDs, table maps, transactions, positions; in pure Python the checksums, too."""
+        return self.whole - self.cut - self.rows - self.json
 
 
 def ratio(sides: Sequence[Decode]) -> float | None:
@@ -74,6 +76,10 @@ class _Recording:
     @property
     def events(self) -> Iterator[bytes]:
         return (event for batch in self.batches for event in batch)
+
+    def packets(self) -> list[bytes]:
+        """The bytes that brought each batch."""
+        return [b"".join((len(event) + 1).to_bytes(3, "little") + b"\0\0" + event for event in b) for b in self.batches]
 
 
 def measure_decoding(servers: Servers, events: int, say: Say) -> list[Decode]:
@@ -106,7 +112,7 @@ def _server_position(servers: Servers) -> Position:
 
 def _record(servers: Servers, table: TableName, start: Position) -> _Recording:
     end = _server_position(servers)
-    follower = Assembler([table], start.file, start.offset)
+    follower = _assembler(table, start)
     recording = _Recording(table, start, [], 0)
     stream = BinlogStream(servers.connect(), server_id=_SERVER_ID, heartbeat=5)
     try:
@@ -124,7 +130,7 @@ def _record(servers: Servers, table: TableName, start: Position) -> _Recording:
     return recording
 
 
-def _read(assembler: Assembler, batch: list[bytes]) -> None:
+def _read(assembler: Assembler, batch: Iterable[Piece]) -> None:
     for _ in assembler.feed(batch):
         pass
 
@@ -143,6 +149,7 @@ def _forced(pure: bool) -> Iterator[None]:
 
 
 def _measure(recording: _Recording, events: int) -> Decode:
+    parts = decoder()
     payloads: list[bytes] = []
 
     def collect(value: bytes) -> bytes:
@@ -150,39 +157,47 @@ def _measure(recording: _Recording, events: int) -> Decode:
         return value
 
     rows = _Rows(recording)
-    rows.reader(collect)()
+    rows.reader(parts._replace(json_text=collect, rows=None))()
     if len(payloads) != events:
         raise BenchFailed("somebody else writes into the table that is measured")
+    packets = recording.packets()
 
-    def whole() -> None:
-        assembler = Assembler([recording.table], recording.start.file, recording.start.offset)
-        for batch in recording.batches:
-            _read(assembler, batch)
+    def cut(table: TableName) -> Iterator[list[Piece]]:
+        kept = tuple(name.encode() for name in _assembler(table, recording.start).kept)
+        return (parts.cut(data, LARGEST_PACKET, kept)[0] for data in packets)
 
-    def checksums() -> None:
-        for event in recording.events:
-            crc32(event)
+    def cut_only() -> None:
+        deque(cut(recording.table), maxlen=0)
 
-    kind, json_text, *_ = decoder()
+    def read(table: TableName) -> None:
+        assembler = _assembler(table, recording.start)
+        for pieces in cut(table):
+            _read(assembler, pieces)
 
     def json() -> None:
         for payload in payloads:
-            json_text(payload)
+            parts.json_text(payload)
 
     def each(work: Callable[[], object]) -> float:
         return _best(work) / events * 1e6
 
+    printing = each(json)
     return Decode(
-        kind=kind,
+        kind=parts.kind,
         events=events,
         event_bytes=sum(map(len, recording.events)) / events,
         json_bytes=sum(map(len, payloads)) / events,
         socket=recording.socket_cpu / events * 1e6,
-        checksums=each(checksums),
-        json=each(json),
-        rows=each(rows.reader(bytes)),
-        whole=each(whole),
+        cut=each(cut_only),
+        json=printing,
+        rows=each(rows.reader(parts)) - printing,
+        whole=each(lambda: read(recording.table)),
+        another=each(lambda: read(TableName("elsewhere", "of_others"))),
     )
+
+
+def _assembler(table: TableName, start: Position) -> Assembler:
+    return Assembler([table], start.file, start.offset)
 
 
 class _Rows:
@@ -200,11 +215,11 @@ class _Rows:
             elif event[4] == WRITE_ROWS and event[19:_BODY] in current:
                 self._events.append((current[event[19:_BODY]], event))
 
-    def reader(self, json_text: JsonText) -> Callable[[], None]:
+    def reader(self, parts: Decoder) -> Callable[[], None]:
         """Decodes all of them, with decoders that it keeps."""
         decoders: dict[int, RowDecoder] = {}
         for table_map, _ in self._events:
-            decoders.setdefault(id(table_map), RowDecoder(table_map, json_text=json_text))
+            decoders.setdefault(id(table_map), RowDecoder(table_map, parts=parts))
         calls = [(decoders[id(table_map)].read, event) for table_map, event in self._events]
         last: deque[Event] = deque(maxlen=1)
 

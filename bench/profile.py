@@ -24,16 +24,18 @@ _PARTS = """\
 """
 
 _WHAT = """\
-- **socket**: `recv` and cutting what it brought into events ([stream.py](../cdc_outbox/binlog/stream.py)); measured
-  once, as it came.
-- **checksums**: the CRC32 of every event, by zlib.
-- **rows**: a row image → `Event`, without its JSON, by the loop that [decoder.py](../cdc_outbox/binlog/decoder.py)
-  generates for the table's layout.
+- **socket**: `recv`, and cutting what it brought into single events ([stream.py](../cdc_outbox/binlog/stream.py));
+  measured once, as it came.
+- **cut**: the same bytes cut again: in pure Python into events ([packets.py](../cdc_outbox/binlog/packets.py)); by the
+  compiled twin into whole transactions, with the CRC32 of every event and without what is of other tables.
+- **rows**: a row image → `Event`, without its JSON, by the loop that
+  [row_loop.py](../cdc_outbox/binlog/row_loop.py) makes for the table's layout.
 - **JSON**: MySQL's binary JSON → the text of `CAST(payload AS CHAR)`, by
   [json_text.py](../cdc_outbox/binlog/json_text.py) or its compiled twin
   [accelerator.c](../cdc_outbox/binlog/accelerator.c).
-- **the rest**: event headers, GTIDs, table maps, where a transaction begins and ends, positions
-  ([transactions.py](../cdc_outbox/binlog/transactions.py)).
+- **the rest**: event headers, GTIDs, table maps, where a transaction begins and ends, positions, in pure Python the
+  CRC32 of every event ([transactions.py](../cdc_outbox/binlog/transactions.py)).
+- **another table's**: all but the socket for the same transactions, were they another table's.
 
 Which decoder runs is told by `cdc-outbox doctor`, `cdc-outbox status` and the relay's first log line.
 `CDC_OUTBOX_PURE=1` takes the pure one.
@@ -41,11 +43,12 @@ Which decoder runs is told by `cdc-outbox doctor`, `cdc-outbox status` and the r
 
 _COLUMNS: list[tuple[str, Callable[[Decode], float]]] = [
     ("socket", lambda side: side.socket),
-    ("checksums", lambda side: side.checksums),
+    ("cut", lambda side: side.cut),
     ("rows", lambda side: side.rows),
     ("JSON", lambda side: side.json),
     ("the rest", lambda side: side.rest),
     ("all but the socket", lambda side: side.whole),
+    ("another table's", lambda side: side.another),
 ]
 
 

@@ -64,7 +64,7 @@ private_environment() {
     "$python" - <<'END' >&2
 from cdc_outbox.binlog.accelerator import decoder
 if decoder().kind == "pure":
-    print(f"The binlog's JSON is read in pure Python, the same but slower: {decoder().why}")
+    print(f"The binlog is read in pure Python, the same but slower: {decoder().why}")
 END
     printf '%s' "$wanted" >"$stamp"
 }

@@ -8,21 +8,21 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pymysql
 import pytest
 
+from cdc_outbox.binlog import decoder as row_decoder
 from cdc_outbox.binlog.accelerator import MODULE, PURE, decoder
-from cdc_outbox.binlog.json_text import json_text
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.child import interrupted_by_signals
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
 from cdc_outbox.testing.services.options import Options
 from cdc_outbox.testing.services.server import Server
-from tests.harness.accelerator import accelerator
+from tests.harness.accelerator import accelerator, row_loop_of_both
 from tests.harness.world import World
 
 MakeMySQL = Callable[..., Server[MySQLEndpoint]]
@@ -98,16 +98,10 @@ def both_decoders(compiled: ModuleType) -> Iterator[None]:
     For tests whose time goes into writing what is read.
     """
 
-    def read_by_both(value: bytes) -> bytes:
-        text: bytes = compiled.json_text(value)
-        assert text == json_text(value)
-        return text
-
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(PURE, raising=False)
-        both = SimpleNamespace(SOURCE_CRC=compiled.SOURCE_CRC, json_text=read_by_both, cut=compiled.cut)
-        patch.setitem(sys.modules, MODULE, both)
-        assert decoder().json_text is read_by_both
+        patch.setitem(sys.modules, MODULE, compiled)
+        patch.setattr(row_decoder, "row_loop", row_loop_of_both)
         yield
 
 

@@ -1,6 +1,7 @@
-/* The compiled twins of json_text.py, MySQL's binary JSON -> the text of CAST(value AS CHAR), and of packets.py.
+/* The compiled twins of json_text.py, MySQL's binary JSON -> the text of CAST(value AS CHAR), of packets.py, and of the
+ * loops that row_loop.py makes.
  *
- * These two are the reference. Both give the same bytes and refuse the same values; the layout and the reasons of the
+ * These are the reference. Both lead to the same events and refuse the same values; the layouts and the reasons of the
  * checks are told there. JSON values that came from SQL types are rare and are left to opaque_text() of json_text.py.
  *
  * Positions count from the first byte of the value and are 64 bits wide: sums of the 32-bit numbers that stand in it
@@ -592,15 +593,10 @@ static PyObject *cut(PyObject *module, PyObject *arguments)
     return Py_BuildValue("Nn", events, at);
 }
 
-/* -- the module ---------------------------------------------------------------------------------------------------- */
-
-static PyObject *json_text(PyObject *module, PyObject *value)
+/* The text of the JSON value of `size` bytes. */
+static PyObject *json_text_of(PyObject *module, const char *bytes, Py_ssize_t size)
 {
     Work work;
-    char *bytes;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0)
-        return NULL;
     if (size == 0)
         return PyBytes_FromStringAndSize("null", 4);
     work.state = PyModule_GetState(module);
@@ -616,6 +612,116 @@ static PyObject *json_text(PyObject *module, PyObject *value)
         PyMem_Free(work.text);
     return text;
 }
+
+static PyObject *json_text(PyObject *module, PyObject *value)
+{
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0)
+        return NULL;
+    return json_text_of(module, bytes, size);
+}
+
+/* -- rows ---------------------------------------------------------------------------------------------------------- */
+
+/* Of row_loop.py: a step is three bytes, what to do, the size of the value or of its length, and the argument's number. */
+enum { FIXED, VARIABLE, SIGNED, UNSIGNED, TEXT, JSON, BYTES, COMMITTED_AT, STEP_SIZE = 3 };
+
+typedef struct {
+    PyObject *module, *event, *constants, *committed_at;
+    const char *bytes, *steps, *nulls;
+    Py_ssize_t end, steps_size, nulls_size;
+} Rows;
+
+static PyObject *out_of_its_event(void)
+{
+    PyErr_SetString(PyExc_ValueError, "a row reaches out of its event");
+    return NULL;
+}
+
+/* The argument that a step makes of the value at `at`, which is moved behind it; NULL with an exception. */
+static PyObject *argument_at(const Rows *rows, const char *step, Py_ssize_t *at)
+{
+    const uint8_t *value = (const uint8_t *)rows->bytes + *at;
+    const int size = (uint8_t)step[1], is_fixed = step[0] == FIXED || step[0] == SIGNED || step[0] == UNSIGNED;
+    if (size > rows->end - *at)
+        return out_of_its_event();
+    *at += size;
+    if (step[0] == UNSIGNED)
+        return PyLong_FromUnsignedLongLong(number_at(value, size));
+    if (step[0] == SIGNED) {
+        const int unused = 64 - 8 * size;
+        return PyLong_FromLongLong((int64_t)(number_at(value, size) << unused) >> unused);
+    }
+    if (!is_fixed) {
+        const uint64_t length = number_at(value, size);
+        if (length > (uint64_t)(rows->end - *at))
+            return out_of_its_event();
+        const char *content = rows->bytes + *at;
+        *at += (Py_ssize_t)length;
+        if (step[0] == TEXT)
+            return PyUnicode_DecodeUTF8(content, (Py_ssize_t)length, NULL);
+        if (step[0] == JSON)
+            return json_text_of(rows->module, content, (Py_ssize_t)length);
+        if (step[0] == BYTES)
+            return PyBytes_FromStringAndSize(content, (Py_ssize_t)length);
+    }
+    Py_RETURN_NONE;
+}
+
+/* The Event of the row whose null bits stand at `at`, which is moved behind it; NULL with an exception. */
+static PyObject *event_of_row(const Rows *rows, Py_ssize_t *at)
+{
+    const Py_ssize_t count = PyTuple_Size(rows->constants);
+    PyObject *arguments = PyTuple_New(count);
+    if (arguments == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyTuple_SetItem(arguments, i, Py_NewRef(PyTuple_GetItem(rows->constants, i)));
+    *at += rows->nulls_size;
+    for (const char *step = rows->steps; step < rows->steps + rows->steps_size; step += STEP_SIZE) {
+        PyObject *argument = step[0] == COMMITTED_AT ? Py_NewRef(rows->committed_at) : argument_at(rows, step, at);
+        if (argument == NULL) {
+            Py_DECREF(arguments);
+            return NULL;
+        }
+        if (step[0] == FIXED || step[0] == VARIABLE)
+            Py_DECREF(argument);
+        else
+            PyTuple_SetItem(arguments, step[2], argument);
+    }
+    PyObject *event = PyObject_Call(rows->event, arguments, NULL);
+    Py_DECREF(arguments);
+    return event;
+}
+
+static PyObject *rows(PyObject *module, PyObject *arguments)
+{
+    Rows rows = {.module = module};
+    PyObject *bytes, *add;
+    Py_ssize_t at, size;
+    if (!PyArg_ParseTuple(arguments, "y#y#OO!SnnOO", &rows.steps, &rows.steps_size, &rows.nulls, &rows.nulls_size,
+                          &rows.event, &PyTuple_Type, &rows.constants, &bytes, &at, &rows.end, &rows.committed_at, &add)
+        || PyBytes_AsStringAndSize(bytes, (char **)&rows.bytes, &size) < 0)
+        return NULL;
+    if (at < 0 || rows.end > size)
+        return out_of_its_event();
+    while (at < rows.end) {
+        if (rows.nulls_size > rows.end - at)
+            return out_of_its_event();
+        if (memcmp(rows.bytes + at, rows.nulls, (size_t)rows.nulls_size) != 0)
+            break;
+        PyObject *event = event_of_row(&rows, &at);
+        PyObject *added = event == NULL ? NULL : PyObject_CallFunctionObjArgs(add, event, NULL);
+        Py_XDECREF(event);
+        if (added == NULL)
+            return NULL;
+        Py_DECREF(added);
+    }
+    return PyLong_FromSsize_t(at);
+}
+
+/* -- the module ---------------------------------------------------------------------------------------------------- */
 
 static int set_up(PyObject *module)
 {
@@ -654,6 +760,7 @@ static int clear(PyObject *module)
 static PyMethodDef functions[] = {
     {"json_text", json_text, METH_O, "What MySQL prints for a JSON column's value; see json_text.py."},
     {"cut", cut, METH_VARARGS, "The events that bytes begin with, those of whole transactions together; see packets.py."},
+    {"rows", rows, METH_VARARGS, "Events of the rows of an event, by steps; see row_loop.py."},
     {NULL, NULL, 0, NULL},
 };
 

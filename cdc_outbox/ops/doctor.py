@@ -41,10 +41,11 @@ def examine(settings: Settings, *, deadline: float = DEADLINE) -> list[Finding]:
 
 
 def _decoder() -> Finding:
-    kind, _, _, why = decoder()
-    if kind == "compiled":
-        return Finding("decoder", "ok", "the binlog's JSON is read by the compiled module")
-    return Finding("decoder", "ok", f"the binlog's JSON is read in pure Python: {why}", "the same results for more CPU")
+    parts = decoder()
+    if parts.kind == "compiled":
+        return Finding("decoder", "ok", "the binlog is read by the compiled module")
+    what = f"the binlog is read in pure Python: {parts.why}"
+    return Finding("decoder", "ok", what, "the same results for more CPU")
 
 
 class _Look:

@@ -555,7 +555,7 @@ def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decoded(kind: str, json: float, whole: float) -> Decode:
-    return Decode(kind, 1000, 950.0, 460.0, socket=5.0, checksums=1.5, rows=3.0, json=json, whole=whole)
+    return Decode(kind, 1000, 950.0, 460.0, socket=5.0, cut=1.5, rows=3.0, json=json, whole=whole, another=1.0)
 
 
 def test_both_decoders_side_by_side() -> None:
@@ -563,7 +563,7 @@ def test_both_decoders_side_by_side() -> None:
     assert [side.rest for side in sides] == [5.5, 4.5]
     assert ratio(sides) == 2.0
     table = decode_table(sides)
-    assert "| pure        |    5.0 |       1.5 |  3.0 | 12.0 |      5.5 |               22.0 |" in table
+    assert "| pure        |    5.0 | 1.5 |  3.0 | 12.0 |      5.5 |               22.0 |             1.0 |" in table
     assert "2.00 × the CPU" in table
 
 

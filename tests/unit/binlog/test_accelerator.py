@@ -17,7 +17,7 @@ from cdc_outbox.binlog.packets import cut
 from tests.harness.accelerator import SANITIZE
 
 ROOT = Path(__file__).parents[3]
-READS_MUCH = ["test_damage.py", "test_json_text.py", "test_packets.py", "test_whole.py"]
+READS_MUCH = ["test_damage.py", "test_json_text.py", "test_packets.py", "test_row_loop.py", "test_whole.py"]
 
 
 @pytest.fixture(autouse=True)
@@ -28,20 +28,20 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("value", "kind"), [("1", "pure"), ("yes", "pure"), ("0", "compiled"), ("", "compiled")])
 def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, compiled: ModuleType, value: str, kind: str) -> None:
     monkeypatch.setitem(sys.modules, MODULE, compiled)
-    assert decoder() == ("compiled", compiled.json_text, compiled.cut, "")
+    assert decoder() == ("compiled", compiled.json_text, compiled.cut, compiled.rows, "")
     monkeypatch.setenv(PURE, value)
     assert decoder().kind == kind
 
 
 def test_without_the_module_it_is_pure_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, None)
-    assert decoder()[:3] == ("pure", json_text, cut)
+    assert decoder()[:4] == ("pure", json_text, cut, None)
     assert "is not there" in decoder().why
 
 
 def test_a_module_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(SOURCE_CRC=1))
-    assert decoder()[:3] == ("pure", json_text, cut)
+    assert decoder()[:4] == ("pure", json_text, cut, None)
     assert "install again" in decoder().why
 
 
