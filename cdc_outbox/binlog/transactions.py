@@ -12,7 +12,7 @@ from zlib import crc32
 
 from cdc_outbox.binlog import events as ev
 from cdc_outbox.binlog.barrier import Barriers
-from cdc_outbox.binlog.events import GTID, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
+from cdc_outbox.binlog.events import GTID, HEADER_SIZE, INTACT, QUERY, TABLE_MAP, TRANSACTION_PAYLOAD, WRITE_ROWS, XID
 from cdc_outbox.binlog.gtid_wire import CommitStamp, decode_gtid_event, decode_gtid_set, decode_mariadb_gtid
 from cdc_outbox.binlog.layouts import CHECKPOINT_TABLE, Describe, Layout, Layouts
 from cdc_outbox.binlog.packets import Piece
@@ -133,7 +133,7 @@ class Assembler:
             if isinstance(event, tuple):
                 self._whole(*event)
                 continue
-            if crc32(event) != INTACT and self._has_checksum(event):
+            if (crc32(event) != INTACT or len(event) < HEADER_SIZE) and self._is_damaged(event):
                 self._unreadable(event, "an event's checksum is wrong: the file or the connection is damaged")
             kind = event[4]
             if kind == WRITE_ROWS:
@@ -157,8 +157,10 @@ class Assembler:
         done, self._done = self._done, []
         return done
 
-    def _has_checksum(self, event: bytes) -> bool:
-        """The event that begins a file speaks for itself; where checksums are off the server leaves its own wrong."""
+    def _is_damaged(self, event: bytes) -> bool:
+        """Not where checksums are off, which the event that begins a file says for itself: its own is wrong then."""
+        if len(event) < HEADER_SIZE:
+            return True
         is_first = event[4] == ev.FORMAT_DESCRIPTION
         return (ev.checksum_size(event) if is_first else self._checksum_size) > 0
 
@@ -527,7 +529,7 @@ class Assembler:
 
     def _unreadable(self, event: bytes, what: str) -> NoReturn:
         event = self._payload or event
-        end = ev.end_position(event)
+        end = ev.end_position(event) if len(event) >= HEADER_SIZE else 0
         at = f"{self.file}:{end - len(event)}" if end else f"{self.file}, after {self.offset},"
         source, number, _ = self._commit_stamp()
         transaction = f"transaction {source}:{number}" if source else "this transaction"

@@ -299,6 +299,15 @@ def test_a_damaged_event(dump: Dump, assembler: Assembler) -> None:
     assert f"binlog.000001:{at}" in caught.value.message and f"{SERVER}:1" in caught.value.message
 
 
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("event", [b"", bytes(4), bytes(18)])
+def test_an_event_without_a_whole_header(event: bytes, checksums: bool) -> None:
+    dump = Dump(offset=1000, checksums=checksums).begins()
+    assembler = Assembler([OUTBOX], "binlog.000001", 1000)
+    with pytest.raises(BinlogUnreadable, match="damaged"):
+        feed(assembler, [*dump.take(), event])
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
