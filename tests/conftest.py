@@ -13,6 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from hypothesis import settings
 
 from cdc_outbox.binlog import decoder as row_decoder
 from cdc_outbox.binlog.accelerator import MODULE, PURE, decoder
@@ -27,6 +28,10 @@ from tests.harness.world import World
 
 MakeMySQL = Callable[..., Server[MySQLEndpoint]]
 MakeKafka = Callable[..., Server[KafkaEndpoint]]
+
+# How long an example takes is the machine's matter, and that of what else runs on it.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

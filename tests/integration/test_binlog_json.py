@@ -314,7 +314,7 @@ def test_whatever_a_server_can_hold(outbox: Database) -> None:
     with Tail(outbox, outbox.position()) as tail:
 
         @given(st.lists(JSON_EXPRESSIONS, min_size=1, max_size=12))
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=40, suppress_health_check=list(HealthCheck))
         def write_and_compare(expressions: list[str]) -> None:
             outbox.connection.rollback()  # of an example that failed
             outbox.execute("DELETE FROM outbox_event")

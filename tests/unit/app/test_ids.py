@@ -125,7 +125,7 @@ def test_what_differs_has_another_key_to_any_collation(other: dict[str, Any]) ->
     assert business_key(event(**other)).casefold() != business_key(event()).casefold()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(min_size=1, max_size=64), st.text(min_size=1, max_size=128), st.datetimes(timezones=st.just(UTC)))
 def test_a_business_key_always_fits(aggregate_id: str, event_type: str, at: datetime) -> None:
     key = business_key(event(aggregate_id=aggregate_id, event_type=event_type, occurred_at=at))

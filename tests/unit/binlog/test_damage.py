@@ -130,7 +130,7 @@ def read_json(reader: Any, value: bytes) -> bytes | None:
 
 
 @given(damaged_streams())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_damaged_rows(compiled: ModuleType, stream: tuple[list[bytes], list[str]]) -> None:
     results = []
     for module in (None, compiled):
@@ -154,7 +154,7 @@ DOCUMENTS = [
 
 
 @given(st.sampled_from(DOCUMENTS).flatmap(damaged))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damaged_json(compiled: ModuleType, value: bytes) -> None:
     with no_hang():
         assert read_json(compiled.json_text, value) == read_json(json_text, value)

@@ -55,7 +55,7 @@ DOCUMENTS = st.recursive(
 
 
 @given(DOCUMENTS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_documents(value: Any) -> None:
     binary = encoded(value)
     expected = mysql_text(value).encode()
@@ -64,7 +64,7 @@ def test_documents(value: Any) -> None:
 
 
 @given(st.lists(st.fixed_dictionaries({"a": SCALARS, "b": SCALARS, "c": st.lists(SCALARS, max_size=2)}), min_size=20))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_one_shape_with_changing_types(values: list[Any]) -> None:
     for value in values:
         assert json_text(encoded(value)) == mysql_text(value).encode()
@@ -102,7 +102,7 @@ def test_doubles(number: str, text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-(10**16), 10**16), st.integers(0, 7)), min_size=50))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_amounts(numbers: list[tuple[int, int]]) -> None:
     """Few decimals, of any size: the compiled decoder prints many of them without looking for the shortest digits."""
     values = [number / 10**decimals for number, decimals in numbers]
@@ -171,7 +171,7 @@ def test_a_value_cut_short_is_malformed(value: object, warm: bool) -> None:
 
 
 @given(st.sampled_from(SAMPLES), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_damaged_bytes_never_hang_or_raise_anything_else(value: object, data: st.DataObject) -> None:
     binary = bytearray(encoded(value))
     for _ in range(data.draw(st.integers(1, 4))):

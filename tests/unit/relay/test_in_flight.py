@@ -282,7 +282,7 @@ STEPS = st.lists(st.integers(min_value=0, max_value=10_000), min_size=1, max_siz
 
 
 @given(sizes=st.lists(st.integers(min_value=0, max_value=4), min_size=1, max_size=20), steps=STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_position_never_passes_an_unsettled_event(sizes: list[int], steps: list[int]) -> None:
     """Whatever the order of acknowledgements and batches: everything before the position is settled, and in the end
     the position is the end of the stream."""
