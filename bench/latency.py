@@ -25,6 +25,7 @@ def measure_latency(servers: Servers, side: Side, rate: float, seconds: float, s
         consumer = place.own_process("consumer", events=events, notes=str(consumed))
         relay = side.contender(place)
         writer = place.own_process("writer", events=events, rate=rate, notes=str(committed))
+        servers.come_to_rest()
         try:
             consumer.start()
             relay.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,15 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
 _POOL = "innodb_buffer_pool_size"
 _RELAXED = (0, 2)
+
+_LEFT_TO_DO = (
+    "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+    " UNION ALL SELECT variable_value FROM performance_schema.global_status"
+    " WHERE variable_name = 'Innodb_buffer_pool_pages_dirty'"
+)
+"""Transactions whose deleted rows are still there, and pages that the disk does not have yet."""
+
+_AT_REST, _REST_DEADLINE = 50, 15.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,19 @@ class Servers:
                 yield
             finally:
                 cursor.execute(f"SET GLOBAL {_POOL} = %s", before)
+
+    def come_to_rest(self) -> None:
+        """Return once InnoDB has taken out what was deleted and written what was changed, or after a while.
+
+        Else what is measured next shares the disk and the cores with what is left to do of what was measured before.
+        """
+        deadline = time.monotonic() + _REST_DEADLINE
+        with self.connect() as session, session.cursor() as cursor:
+            while time.monotonic() < deadline:
+                cursor.execute(_LEFT_TO_DO)
+                if all(int(left) <= _AT_REST for (left,) in cursor.fetchall()):
+                    return
+                time.sleep(0.1)
 
     def binlog_size(self) -> int:
         """Bytes of all binlog files."""
