@@ -79,13 +79,13 @@ class _Step(IntEnum):
 class _Argument:
     """One of Event's. source: as a Python expression of the columns' variables.
 
-    constant: the same where no column decides it. step: how accelerator.c makes it of `column`'s value, None where it
-    cannot.
+    constant: the same where no column decides it. step: how accelerator.c makes it of `variable`'s column, None where
+    it cannot.
     """
 
     source: str
     constant: object = None
-    column: str | None = None
+    variable: str | None = None
     step: _Step | None = None
 
 
@@ -147,16 +147,16 @@ class _Row:
             self._complete = False
             return _constant(default)
         step = _Step.UNSIGNED if column.unsigned else _Step.SIGNED
-        return _Argument(_integer(column, variable or ""), column=variable, step=step)
+        return _Argument(_integer(column, variable or ""), variable=variable, step=step)
 
     def _payload(self) -> _Argument:
         if self._missing("payload", nullable=True):
             return _constant(None)
         column, variable = self._values["payload"]
         if column.type == FIELD_TYPE.JSON:
-            return _Argument(f"json_text({variable})", column=variable, step=_Step.JSON)
+            return _Argument(f"json_text({variable})", variable=variable, step=_Step.JSON)
         if column.type in _STRINGS and column.charset in UTF8:
-            return _Argument(_bytes(column, variable or ""), column=variable, step=_unfilled(column, _Step.BYTES))
+            return _Argument(_bytes(column, variable or ""), variable=variable, step=_unfilled(column, _Step.BYTES))
         text = self._converted_text(column, variable or "")
         if text is None:
             self._complete = False
@@ -183,7 +183,7 @@ class _Row:
             return _Argument(printed[column.type])
         if column.type in _STRINGS and column.charset in UTF8:
             source = f"{_bytes(column, variable or '')}.decode()"
-            return _Argument(source, column=variable, step=_unfilled(column, _Step.TEXT))
+            return _Argument(source, variable=variable, step=_unfilled(column, _Step.TEXT))
         text = self._converted_text(column, variable or "")
         if text is None:
             self._complete = False
@@ -213,7 +213,7 @@ class _Row:
         of: dict[str | None, tuple[_Step, int]] = {}
         for number, argument in enumerate(self._arguments[1:], 1):
             if argument.step is not None:
-                of[argument.column] = (argument.step, number)
+                of[argument.variable] = (argument.step, number)
             elif argument != _constant(argument.constant):
                 return None
         step, number = of[None]
