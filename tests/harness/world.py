@@ -207,6 +207,12 @@ class World:
             relay.wait_for(wait_for)
         return relay
 
+    def stop(self) -> None:
+        """SIGTERM to every relay that runs, and wait until they have drained."""
+        for relay in self._relays:
+            if relay.running:
+                assert relay.stop() == 0
+
     def close(self) -> None:
         """End every relay; what they logged is shown beside a failed test."""
         self.close_session()
