@@ -31,7 +31,7 @@ def archive(
     batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Rows in a transaction.")] = 1000,
     pause: Annotated[
         str | None,
-        typer.Option("--pause", metavar="TIME", help="Rest between two: 50ms, 0s.", show_default="as writers need it"),
+        typer.Option("--pause", metavar="TIME", help="Rest between two: 50ms, 0s.", show_default="4 times the batch"),
     ] = None,
     rate: Annotated[
         int | None,

@@ -11,7 +11,7 @@ from pymysql.err import MySQLError
 
 from cdc_outbox.errors import Refused
 from cdc_outbox.model import TableName
-from cdc_outbox.mysql.archive_table import Moved, SentRows
+from cdc_outbox.mysql.archive_table import SentRows
 from cdc_outbox.mysql.session import error_code, is_retriable
 from cdc_outbox.ops.command_session import command_session
 
@@ -24,11 +24,11 @@ PATIENCE = 600.0
 BARREN = 10
 """Pages in a row without an old row after which there are taken to be no more: ids follow creation, nearly."""
 
-COMMITTING = 0.1
-"""Share of the time in which one of our commits may be under way: those of writers wait behind it meanwhile."""
+RESTS = 4
+"""Times as long as a batch took is rested behind it: writers have the server to themselves for four fifths."""
 
 MOST_REST = 1.0
-"""Seconds between two batches, however long a commit took."""
+"""Seconds between two batches, however long one took."""
 
 _TRIES = 5
 
@@ -70,8 +70,9 @@ def archive(
 ) -> Progress:
     """Move (into None: delete) what is sent and was created more than `older_than` seconds ago; gives the end.
 
-    In id order, `batch` rows in a transaction, `pause` seconds between two; None: as long as `rest` says. rate: rows a
-    second at most. Interrupted anywhere it has moved whole batches, and the next run goes on. Raises Refused and Hold.
+    In id order, `batch` rows in a transaction, `pause` seconds between two; None: as long as `rest` says, or no longer
+    than `rate` asks for. rate: rows a second at most. Interrupted anywhere it has moved whole batches, and the next run
+    goes on. Raises Refused and Hold.
     """
     if into is not None and into in settings.table_names:
         raise Refused(f"{into} is one of outbox.tables: it cannot be its own archive", hint="give --into another table")
@@ -93,27 +94,31 @@ def archive(
                 break
             above = page.last
             barren = 0 if page.old else barren + 1
-            batch_moved = Moved(len(page.old), 0.0) if dry_run or not page.old else _move(settings, rows, page.old)
-            moved, left = moved + batch_moved.rows, left + len(page.old) - batch_moved.rows
+            count = len(page.old) if dry_run or not page.old else _move(settings, rows, page.old)
+            moved, left = moved + count, left + len(page.old) - count
             on_progress(Progress(min(1.0, (above - first + 1) / (guess - first + 1)), moved, left))
             if page.old and not dry_run:
                 took = time.monotonic() - begun
-                waits = rest(batch_moved.committing, took) if pause is None else pause
-                time.sleep(waits if rate is None else max(waits, batch_moved.rows / rate - took))
+                owed = 0.0 if rate is None else count / rate - took
+                chosen = pause if pause is not None else rest(took) if rate is None else 0.0
+                time.sleep(max(0.0, chosen, owed))
     return Progress(1.0, moved, left)
 
 
-def rest(committing: float, batch: float) -> float:
-    """Seconds to wait behind a batch that took `batch` of them, `committing` of these for its COMMIT.
+def rest(took: float) -> float:
+    """Seconds to wait behind a batch that took so many.
 
-    Commits go to the disk one group after the other, and a batch is many times what a writer commits. So long that
-    writers can commit unhindered for all but a tenth of the time: where the disk is slow, or busy, it rests longer.
+    A writer loses about half its speed beside an archive that never rests: to processors, to purge, and to the disk,
+    where commits wait behind that of a batch. A busy server makes batches longer, and the rests with them.
     """
-    return min(max(0.0, committing / COMMITTING - batch), MOST_REST)
+    return min(RESTS * took, MOST_REST)
 
 
-def _move(settings: Settings, rows: SentRows, ids: list[int]) -> Moved:
-    """One batch. A deadlock is tried again; nothing is in the way for long, locked rows being left out."""
+def _move(settings: Settings, rows: SentRows, ids: list[int]) -> int:
+    """One batch; gives how many went.
+
+    A deadlock is tried again; nothing is in the way for long, locked rows being left out.
+    """
     for attempt in range(_TRIES):
         try:
             return rows.move(ids)

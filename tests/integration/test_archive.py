@@ -15,7 +15,7 @@ from cdc_outbox.mysql import schema
 from cdc_outbox.mysql.archive_table import SentRows, holds
 from cdc_outbox.mysql.outbox_table import spans
 from cdc_outbox.mysql.session import Session
-from cdc_outbox.ops.archive import BARREN, MOST_REST, Progress, archive, archive_name, rest
+from cdc_outbox.ops.archive import BARREN, Progress, archive, archive_name
 from tests.harness.crowd import fill, rows_read
 from tests.harness.world import World
 
@@ -124,7 +124,7 @@ def test_a_row_is_looked_at_again_under_its_lock(world: World, settings: Setting
         assert len(page.old) == 4
         world.execute("UPDATE outbox_event SET status = 0 WHERE id = %s", page.old[0])
         world.execute("UPDATE outbox_event SET created_at = NOW(), event_id = 'new' WHERE id = %s", page.old[1])
-        assert rows.move(page.old).rows == 2
+        assert rows.move(page.old) == 2
     finally:
         session.close()
     assert ids(world) == page.old[:2]
@@ -206,12 +206,6 @@ def test_gaps_between_the_ids(world: World, settings: Settings) -> None:
     assert world.execute("SELECT DISTINCT status FROM outbox_event") == [(0,)]
 
 
-def test_it_rests_until_writers_have_nine_tenths_of_the_disk() -> None:
-    assert rest(committing=0.005, batch=0.030) == pytest.approx(0.020)
-    assert rest(committing=0.002, batch=0.030) == 0
-    assert rest(committing=5.0, batch=5.1) == MOST_REST
-
-
 def test_no_more_rows_a_second_than_allowed(world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are no larger than a second's rows, and each with the rest behind it takes as long as its rows may; what
     it would rest is only noted."""
@@ -278,7 +272,7 @@ def test_it_reads_each_row_a_few_times_and_plans_by_the_primary_key(
         assert rows_read(session.query, rows.ends) < 500
 
         def one_batch() -> None:
-            assert rows.move(rows.page(ends[0] - 1, ends[2], 1000).old).rows == 1000
+            assert rows.move(rows.page(ends[0] - 1, ends[2], 1000).old) == 1000
 
         # The page, the lock, the copy and the delete: each once.
         assert rows_read(session.query, one_batch) < 4 * 1000 + 200

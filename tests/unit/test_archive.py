@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_outbox.config import Settings
-from cdc_outbox.mysql.archive_table import Moved, Page
+from cdc_outbox.mysql.archive_table import Page
 from cdc_outbox.ops import archive as module
 
 SETTINGS = Settings.model_validate(
@@ -35,9 +35,9 @@ class _SentRows:
         ids = list(range(above + 1, min(top, above + limit) + 1))
         return Page(ids, ids[-1] if ids else None)
 
-    def move(self, ids: Sequence[int]) -> Moved:
+    def move(self, ids: Sequence[int]) -> int:
         self.batches.append(len(ids))
-        return Moved(len(ids), 0.0)
+        return len(ids)
 
 
 class _Run:
@@ -69,3 +69,22 @@ def test_no_second_has_more_rows_than_the_rate_says(monkeypatch: pytest.MonkeyPa
 def test_a_long_pause_does_not_outlast_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run(monkeypatch, batch=10, pause=3600.0)
     assert max(run.slept) < run.lifetime
+
+
+def test_it_rests_four_times_as_long_as_it_worked() -> None:
+    assert module.rest(0.030) == pytest.approx(0.120)
+    assert module.rest(5.0) == module.MOST_REST
+
+
+@pytest.mark.parametrize(
+    ("options", "slept"),
+    [({}, 0.4), ({"pause": 0.0}, 0.0), ({"pause": 0.3}, 0.3), ({"rate": 40}, 0.025), ({"rate": 40, "pause": 0.3}, 0.3)],
+)
+def test_what_is_asked_for_stands_above_the_rest(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, float], slept: float
+) -> None:
+    """A batch of five rows takes 0.1 s of this clock."""
+    times = iter(range(1000))
+    monkeypatch.setattr("cdc_outbox.ops.archive.time.monotonic", lambda: next(times) / 10)
+    run = _Run(monkeypatch, batch=5, **options)
+    assert run.slept == pytest.approx([slept] * 4)

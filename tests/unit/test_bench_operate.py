@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bench.__main__ import main
-from bench.operate_page import Looked, Pace, Round, archive_table, looks_table, page
+from bench.operate_page import Looked, Pace, Round, archive_needs, archive_table, looks_table, page
 from bench.restart import Restarted, longest
 
 
 def around(rate: float, kept: float) -> list[Round]:
-    return [Round(rate * part, 40.0, Pace(1000, 1.0, 3.0, 9), Pace(1000 * kept, 1.1, 4.0, 9)) for part in (0.9, 1, 1.2)]
+    alone, beside = Pace(1000, 1.0, 3.0, 9, 100.0), Pace(1000 * kept, 1.1, 4.0, 9, 110.0)
+    return [Round(rate * part, 40.0, 15.0, 300.0, alone, beside) for part in (0.9, 1, 1.2)]
 
 
 def test_what_was_asked_for_is_judged() -> None:
@@ -41,6 +42,7 @@ def test_the_page_has_every_part() -> None:
         machine=[("CPU", "two")],
         seconds=10,
         states=4,
+        needs=archive_needs(around(25_000, 0.95), 2),
     )
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Benchmarks of the commands",
@@ -49,6 +51,15 @@ def test_the_page_has_every_part() -> None:
         "## Restarting the relay",
     ]
     assert "1,000 (900–1,100)" in text
+    assert "20,000 rows/s beside 0.9 of the writer's commits need 1.16 of this machine's 2 cores" in text
+    assert "0.80 for the rows, at 40 µs each, 15 of them for purge" in text
+
+
+def test_where_the_cpu_cannot_be_seen_nothing_is_said_of_it() -> None:
+    pace = Pace(1000, 1.0, 3.0, 9, 100.0)
+    unseen = [Round(20_000, None, 0.0, None, pace, pace)]
+    assert archive_needs(unseen, 2) == ""
+    assert "–" in archive_table({"far away": unseen})
 
 
 def test_its_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
