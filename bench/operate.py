@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,20 @@ from bench.backlog import INSERT, values
 from bench.failure import BenchFailed
 from bench.figures import percentile
 from bench.machine import describe
-from bench.operate_page import LOOKS, OPEN, ROUNDS, Looked, Pace, Round, archive_table, looks_table, page, restart_table
+from bench.operate_page import (
+    ASKED_RATE,
+    LOOKS,
+    OPEN,
+    ROUNDS,
+    Looked,
+    Pace,
+    Round,
+    archive_needs,
+    archive_table,
+    looks_table,
+    page,
+    restart_table,
+)
 from bench.restart import measure_restarts
 from bench.servers import Servers
 from bench.tables import grid
@@ -45,7 +59,12 @@ _STATES = {
     "failed": "3, 1, NOW() + INTERVAL 1 HOUR",
     "dead": "3, 3, NULL",
 }
-_WAYS = {"to the archive": (), "`--delete`": ("--delete",), "to the archive, `--pause 0s`": ("--pause", "0s")}
+_WAYS = {
+    "to the archive": (),
+    "`--delete`": ("--delete",),
+    f"to the archive, `--rate {ASKED_RATE:.0f}`": ("--rate", f"{ASKED_RATE:.0f}"),
+    "to the archive, `--pause 0s`": ("--pause", "0s"),
+}
 """Title -> options of `archive`."""
 _ALONE = 0.5
 """Seconds of the writer alone for each with the archive beside it."""
@@ -82,14 +101,17 @@ def _measure(servers: Servers, options: argparse.Namespace, command: str) -> Non
         for way, words in _WAYS.items():
             _say(f"archive {way}")
             rounds[way] = measure_archive(servers, settings, file, words, options.seconds)
-        print(archive_table(rounds), end="\n\n", flush=True)
+        needs = archive_needs(list(rounds.values())[-1], os.cpu_count() or 1)
+        print(archive_table(rounds), needs, sep="\n\n", end="\n\n", flush=True)
     restarts = measure_restarts(servers, _say)
     print(restart_table(restarts), flush=True)
     if options.write:
         given = [("date", datetime.now(UTC).date().isoformat()), ("command", f"`{command}`"), *machine]
-        PAGE.write_text(
-            page(options.rows, looks, rounds, restarts, machine=given, seconds=options.seconds, states=len(_STATES))
+        states = len(_STATES)
+        text = page(
+            options.rows, looks, rounds, restarts, machine=given, seconds=options.seconds, states=states, needs=needs
         )
+        PAGE.write_text(text)
         _say(f"\nWritten to {PAGE.relative_to(PAGE.parents[1])}")
 
 
@@ -190,27 +212,35 @@ def measure_archive(
     rounds = []
     alone = _write(servers, settings, seconds * _ALONE)
     for _ in range(ROUNDS):
-        beside, rate, cpu = _beside(servers, settings, file, words, seconds)
+        before, used, purging = _deleted(servers), servers.mysqld_cpu(), servers.purge_cpu()
+        beside, rate = _beside(servers, settings, file, words, seconds)
         _wait_for_purge(servers)
-        used = servers.mysqld_cpu()
+        rows, purged, between = _deleted(servers) - before, servers.purge_cpu() - purging, servers.mysqld_cpu()
         after = _write(servers, settings, seconds * _ALONE)
-        own = None if used is None else ((servers.mysqld_cpu() or 0.0) - used) / max(after.commits, 1)
-        left = None if cpu is None or own is None else max(0.0, cpu - own * beside.commits) / (rate * seconds) * 1e6
-        rounds.append(Round(rate, left, _mean(alone, after), beside))
+        used_after = servers.mysqld_cpu()
+        cpu = commit = None
+        if used is not None and between is not None and used_after is not None:
+            commit = (used_after - between) / after.commits * 1e6
+            cpu = max(0.0, (between - used) * 1e6 - commit * beside.commits) / rows
+        rounds.append(Round(rate, cpu, purged / rows * 1e6, commit, _mean(alone, after), beside))
         alone = after
     return rounds
 
 
 def _mean(one: Pace, other: Pace) -> Pace:
     return Pace(
-        (one.rate + other.rate) / 2, (one.p50 + other.p50) / 2, (one.p99 + other.p99) / 2, one.commits + other.commits
+        (one.rate + other.rate) / 2,
+        (one.p50 + other.p50) / 2,
+        (one.p99 + other.p99) / 2,
+        one.commits + other.commits,
+        (one.client + other.client) / 2,
     )
 
 
 def _beside(
     servers: Servers, settings: Settings, file: Path, words: Sequence[str], seconds: float
-) -> tuple[Pace, float, float | None]:
-    """The writer's pace, rows archived a second, and CPU seconds of mysqld."""
+) -> tuple[Pace, float]:
+    """The writer's pace, and rows archived a second."""
     command = [sys.executable, "-m", "cdc_outbox", "--config", str(file), "archive", "--older-than", "1d", *words]
     started = _deleted(servers)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as archiving:
@@ -219,15 +249,14 @@ def _beside(
                 if archiving.poll() is not None:
                     raise BenchFailed(f"archive has ended at once, exit code {archiving.returncode}")
                 time.sleep(0.05)
-            used, before, begun = servers.mysqld_cpu(), _deleted(servers), time.monotonic()
+            before, begun = _deleted(servers), time.monotonic()
             pace = _write(servers, settings, seconds)
             rate = (_deleted(servers) - before) / (time.monotonic() - begun)
-            cpu = None if used is None else (servers.mysqld_cpu() or 0.0) - used
             if archiving.poll() is not None:
                 raise BenchFailed("archive came to its end while it was measured: give more --rows, or less --seconds")
         finally:
             archiving.terminate()
-    return pace, rate, cpu
+    return pace, rate
 
 
 def _deleted(servers: Servers) -> int:
@@ -255,13 +284,16 @@ def _number(servers: Servers, query: str) -> int:
 def _write(servers: Servers, settings: Settings, seconds: float) -> Pace:
     took: list[float] = []
     with servers.connect(settings.mysql.database) as session, session.cursor() as cursor:
+        used = time.process_time()
         begun = now = time.perf_counter()
         while now < begun + seconds:
             cursor.execute(INSERT + values(next(_NUMBERS), session.escape))
             then, now = now, time.perf_counter()
             took.append(now - then)
+        own = (time.process_time() - used) / len(took) * 1e6
     took.sort()
-    return Pace(len(took) / (now - begun), percentile(took, 0.5) * 1000, percentile(took, 0.99) * 1000, len(took))
+    p50, p99 = (percentile(took, part) * 1000 for part in (0.5, 0.99))
+    return Pace(len(took) / (now - begun), p50, p99, len(took), own)
 
 
 def _say(text: str) -> None:

@@ -42,6 +42,14 @@ rounds it writes alone, then {seconds:g} s beside `archive --older-than 1d`, the
 what was deleted. CPU is that of the server, purge behind the deletions included, the writer's left out. Median (range).
 """
 
+_NEEDED = """\
+{rate:,.0f} rows/s beside {part:g} of the writer's commits need {total:.2f} of this machine's {cores} cores, by the CPU
+time that was used with `--pause 0s`: {rows:.2f} for the rows, at {cpu:.0f} µs each, {purge:.0f} of them for purge;
+{server:.2f} for the commits in the server, at {commit:.0f} µs each; {client:.2f} in the writer, at {own:.0f} µs.
+`archive` itself and what the disk does come on top. Where no core or no disk is free the writer waits,
+several times in each commit.
+"""
+
 _RESTARTED = """\
 ## Restarting the relay
 
@@ -61,20 +69,29 @@ class Looked:
 
 @dataclass(frozen=True)
 class Pace:
-    """A writer that commits one event after the other, without a pause. rate: commits a second; p50, p99: ms."""
+    """A writer that commits one event after the other, without a pause. rate: commits a second; p50, p99: ms.
+
+    client: microseconds of the writer's own CPU a commit.
+    """
 
     rate: float
     p50: float
     p99: float
     commits: int
+    client: float
 
 
 @dataclass(frozen=True)
 class Round:
-    """rate: rows a second. cpu: microseconds of mysqld a row, the writer's left out; None where it cannot be seen."""
+    """rate: rows a second. cpu: microseconds of mysqld a row, the writer's left out; None where it cannot be seen.
+
+    purge: of these in InnoDB's purge threads. commit: microseconds of mysqld a commit of the writer alone.
+    """
 
     rate: float
     cpu: float | None
+    purge: float
+    commit: float | None
     alone: Pace
     beside: Pace
 
@@ -96,6 +113,7 @@ def archive_table(rounds: Mapping[str, Sequence[Round]]) -> str:
                 way,
                 number(rate, "{:,.0f}"),
                 number(spread(cpu), "{:.0f}") if cpu else "–",
+                f"{spread(one.purge for one in found).median:.0f}" if cpu else "–",
                 f"{middle.alone.rate:,.0f}",
                 number(kept, "{:.2f}"),
                 f"{middle.alone.p50:.1f} → {middle.beside.p50:.1f}",
@@ -103,8 +121,40 @@ def archive_table(rounds: Mapping[str, Sequence[Round]]) -> str:
                 _met(rate.median >= ASKED_RATE and kept.median >= ASKED_WRITERS),
             ]
         )
-    heads = ["`archive`", "rows/s", "mysqld CPU, µs/row", "writer's commits/s alone", "kept beside it", "p50, ms"]
+    heads = [
+        "`archive`",
+        "rows/s",
+        "mysqld CPU, µs/row",
+        "of it purge",
+        "writer's commits/s alone",
+        "kept beside it",
+        "p50, ms",
+    ]
     return grid([*heads, "p99, ms", f"≥ {ASKED_RATE:,.0f} rows/s and ≥ {ASKED_WRITERS} kept"], cells)
+
+
+def archive_needs(found: Sequence[Round], cores: int) -> str:
+    """What was asked for, in cores, from the rounds of one way; empty where the server's CPU cannot be seen."""
+    seen = [(one.cpu, one.commit) for one in found if one.cpu is not None and one.commit is not None]
+    if not seen:
+        return ""
+    cpu, commit = (spread(values).median for values in zip(*seen, strict=True))
+    own = spread(one.alone.client for one in found).median
+    commits = ASKED_WRITERS * spread(one.alone.rate for one in found).median
+    rows, server, client = ASKED_RATE * cpu / 1e6, commits * commit / 1e6, commits * own / 1e6
+    return _NEEDED.format(
+        rate=ASKED_RATE,
+        part=ASKED_WRITERS,
+        cores=cores,
+        total=rows + server + client,
+        rows=rows,
+        cpu=cpu,
+        purge=spread(one.purge for one in found).median,
+        server=server,
+        commit=commit,
+        client=client,
+        own=own,
+    )
 
 
 def restart_table(restarts: Sequence[Restarted]) -> str:
@@ -129,6 +179,7 @@ def page(
     machine: Sequence[tuple[str, str]],
     seconds: float,
     states: int,
+    needs: str,
 ) -> str:
     """The text of docs/benchmarks-operate.md. seconds: of archiving in a round; states: other than sent."""
     parts = [
@@ -138,6 +189,7 @@ def page(
         looks_table(rows, looks),
         _ARCHIVED.format(rounds=ROUNDS, seconds=seconds),
         archive_table(rounds),
+        *([needs] if needs else []),
         _RESTARTED.format(restarts=RESTARTS, rate=RATE),
         restart_table(restarts),
     ]

@@ -32,6 +32,9 @@ Made by `scripts/bench --write`. Do not edit the figures: run it again; `scripts
 [benchmarks.json](benchmarks.json) without measuring. MySQL, Kafka, all sides, writers and consumers share one machine,
 so read the ratios first: they carry over to another machine better than the figures do. Sides that are compared have
 run one after the other in the same run.
+
+Pages of their own: [the commands on a large table, and restarts](benchmarks-operate.md), and
+[the application's half](benchmarks-application.md).
 """
 
 _SIDES = """\

@@ -18,6 +18,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def threads_cpu_seconds(pid: int, name: str) -> float:
+    """User and system time so far of the threads that have this in their name and still run."""
+    total = 0
+    for folder in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            named, _, rest = (folder / "stat").read_text().rpartition(")")
+            fields = rest.split()
+            total += int(fields[11]) + int(fields[12]) if name in named else 0
+    return total / _TICKS
+
+
 def peak_rss(pid: int) -> int:
     """The most memory that it ever had resident, in bytes. Raises OSError when it does not run."""
     return peak_of(Path(f"/proc/{pid}/status").read_text())

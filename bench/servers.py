@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from bench.failure import BenchFailed
-from bench.processes import command_line, cpu_seconds, listener, open_files
+from bench.processes import command_line, cpu_seconds, listener, open_files, threads_cpu_seconds
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.providers import KAFKA_VARIABLE, MYSQL_VARIABLE
 
@@ -67,6 +67,10 @@ class Servers:
     def mysqld_cpu(self) -> float | None:
         """CPU seconds that mysqld has used so far; None when its process cannot be seen from here."""
         return None if self._mysqld is None else cpu_seconds(self._mysqld)
+
+    def purge_cpu(self) -> float:
+        """Of these, what InnoDB's purge threads have used; 0.0 when the process cannot be seen."""
+        return 0.0 if self._mysqld is None else threads_cpu_seconds(self._mysqld, "ib_srv_purge")
 
     @cached_property
     def _mysqld(self) -> int | None:
