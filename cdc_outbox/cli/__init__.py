@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="cdc-outbox")
     except CdcOutboxError as error:
-        _complain(error)
+        _complain(error.message, error.hint or (_AWAY if isinstance(error, Hold) else None))
         # An outage is a reason to wait for a relay, but not for a command.
         sys.exit(EXIT_REFUSED if isinstance(error, Hold) else error.exit_code)
     except KeyboardInterrupt:
@@ -83,9 +83,12 @@ def _survive_any_text(stream: TextIO) -> None:
         reconfigure(errors="backslashreplace")
 
 
-def _complain(error: CdcOutboxError) -> None:
+_AWAY = "see that it runs and that the settings have its address; `cdc-outbox doctor` looks at all of it at once"
+
+
+def _complain(message: str, hint: str | None) -> None:
     typer.secho("Error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
-    typer.echo(error.message, err=True)
-    if error.hint:
+    typer.echo(message, err=True)
+    if hint:
         typer.secho("Hint: ", fg=typer.colors.CYAN, err=True, nl=False)
-        typer.echo(error.hint.replace("\n", "\n      "), err=True)
+        typer.echo(hint.replace("\n", "\n      "), err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc_outbox.cli.arguments import age, tables_of
+from cdc_outbox.cli.arguments import age, counted, tables_of
 
 if TYPE_CHECKING:
     from cdc_outbox.ops.archive import Progress
@@ -73,15 +73,16 @@ def archive(
                     on_progress=tell,
                 )
             except KeyboardInterrupt:
-                typer.echo(f"\ninterrupted: {moved:,} rows of {one} were dealt with; run it again to go on", err=True)
+                dealt = counted(moved, "row", "was", verbs="were")
+                typer.echo(f"\ninterrupted: {dealt} dealt with in {one}; run it again to go on", err=True)
                 raise
         done = "would be moved" if dry_run else "deleted" if delete else f"moved to {target}"
         if as_json:
             typer.echo(json.dumps({"table": str(one), "rows": end.moved, "locked": end.left, "dry_run": dry_run}))
             continue
-        typer.echo(f"{end.moved:,} rows of {one} {done}")
+        typer.echo(f"{counted(end.moved, 'row')} of {one} {done}")
         if end.left:
-            typer.echo(f"{end.left:,} were locked by another transaction; the next run takes them", err=True)
+            typer.echo(f"{counted(end.left, 'row')} locked by another transaction; the next run takes them", err=True)
 
 
 @contextlib.contextmanager

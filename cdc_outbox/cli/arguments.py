@@ -60,6 +60,12 @@ def ago(seconds: float) -> str:
     return f"{whole // 86_400}d{whole % 86_400 // 3600}h"
 
 
+def counted(count: int, noun: str, verb: str = "", *, verbs: str = "are") -> str:
+    """`1 event`, `2,000 events`; with verb (of one) and verbs (of many) `1 event is`, `2,000 events are`."""
+    one = count == 1
+    return f"{count:,} {noun}{'' if one else 's'}" + (f" {verb if one else verbs}" if verb else "")
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows with their columns under each other, each on one line whatever it holds; a wide letter counts two."""
     shown = [[printable(cell) for cell in row] for row in rows]

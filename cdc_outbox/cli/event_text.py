@@ -33,6 +33,18 @@ def as_json(event: EventRow) -> dict[str, Any]:
     }
 
 
+REASON = (
+    "why it failed is in the relay's log (event_failed, event_dead) and, once it is dead, in its dead letter:"
+    " `cdc-outbox tail --since 1d`; rows say it as well where they have the column last_error (docs/how-to.md)"
+)
+"""For failed and dead events whose rows do not tell."""
+
+
+def untold(event: EventRow) -> bool:
+    """It was refused, and its row does not say why."""
+    return event.state in {type(event.state).failed, type(event.state).dead} and not event.last_error
+
+
 def meaning(event: EventRow) -> str:
     """What the event's state says to somebody who does not know the states."""
     states = type(event.state)

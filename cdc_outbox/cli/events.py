@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdc_outbox.cli import event_text
-from cdc_outbox.cli.arguments import age, progress, tables_of
+from cdc_outbox.cli.arguments import age, counted, progress, tables_of
 from cdc_outbox.model import State
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def list_events(
         typer.echo(line)
     if not found.events:
         typer.echo("no such event", err=True)
+    elif any(event_text.untold(one) for one in found.events):
+        typer.echo(event_text.REASON, err=True)
     if found.more:
         typer.echo(f"… and more; --limit N shows more than {limit}", err=True)
     if found.unseen:
@@ -111,6 +113,8 @@ def show(
         if value is not None:
             typer.echo(f"{name:<15} {value}")
     typer.echo(f"{'meaning':<15} {event_text.meaning(found)}")
+    if event_text.untold(found):
+        typer.echo(f"{'reason':<15} {event_text.REASON}")
 
 
 def _change(name: str, what: str) -> None:
@@ -205,8 +209,8 @@ def _ask(ctx: typer.Context, action: Action, selection: Selection, *, yes: bool,
             typer.echo(line, err=True)
         if len(selection) > len(selection.sample):
             typer.echo(f"… and {len(selection) - len(selection.sample):,} more", err=True)
-    counted = ", ".join(f"{count:,} {state}" for state, count in selection.counts.items())
-    ctx.obj.confirm(f"{action.name.capitalize()} these {len(selection):,} events ({counted})?", yes=yes)
+    states = ", ".join(f"{count:,} {state}" for state, count in selection.counts.items())
+    ctx.obj.confirm(f"{action.name.capitalize()} these {counted(len(selection), 'event')} ({states})?", yes=yes)
 
 
 def _log(settings: Any, action: Action, done: Done, reason: str) -> None:
@@ -216,13 +220,13 @@ def _log(settings: Any, action: Action, done: Done, reason: str) -> None:
     if done.changed:
         configure_logging(settings.log)
         logger = logging.getLogger(__name__)
-        message = f"{done.changed} events are {action.done}"
+        message = f"{counted(done.changed, 'event', 'is')} {action.done}"
         log_event(logger, logging.INFO, f"events_{action.name}", message, relay=settings.name, reason=reason)
 
 
 def _tell(action: Action, done: Done) -> None:
     then = f"; {action.then}" if action.then and done.led else ""
-    typer.echo(f"{done.changed:,} events are {action.done}{then}")
+    typer.echo(f"{counted(done.changed, 'event', 'is')} {action.done}{then}")
     if action.then and not done.led and done.changed:
         typer.echo(f"no relay leads: {action.then} once one does", err=True)
     if done.moved_on:

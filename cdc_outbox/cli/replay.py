@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cdc_outbox.cli.arguments import age, aligned, progress, tables_of
+from cdc_outbox.cli.arguments import age, aligned, counted, progress, tables_of
 from cdc_outbox.cli.events import SAMPLE, Aggregate, AsJson, EventType, Yes
 from cdc_outbox.errors import Refused
 
@@ -53,6 +53,9 @@ def replay(
             f"{settings.kafka.dead_letter_topic} has no letter of {', '.join(missing[:10])}; nothing was changed",
             hint="the topic's retention may have deleted it",
         )
+    if not found and not as_json:
+        typer.echo(f"{settings.kafka.dead_letter_topic} has no letter that these filters take; nothing was changed")
+        return
     if not chosen.event_ids and found:
         if not yes:
             heads = ["EVENT ID", "AGGREGATE", "TYPE", "ERROR CLASS"]
@@ -62,17 +65,25 @@ def replay(
                 for head in (one.headers,)
             ]
             typer.echo("\n".join(aligned([heads, *cells])), err=True)
-        counted = ", ".join(f"{count:,} {name}" for name, count in Counter(one.error_class for one in found).items())
-        ctx.obj.confirm(f"Put these {len(found):,} events ({counted}) back where their rows are gone?", yes=yes)
+        classes = ", ".join(f"{count:,} {name}" for name, count in Counter(one.error_class for one in found).items())
+        ctx.obj.confirm(
+            f"Put these {counted(len(found), 'event')} ({classes}) back where their rows are gone?", yes=yes
+        )
     with progress("replay") as tell:
         done = letters.put_back(settings, tables[0], found, tell)
     if as_json:
         told = {"letters": len(found), "inserted": done.inserted, "there": done.there}
         typer.echo(json.dumps({**told, "without_payload": done.without_payload}))
         return
-    typer.echo(f"{done.inserted:,} events are back in {tables[0]}, pending, with their old event ids")
+    typer.echo(f"{counted(done.inserted, 'event', 'is')} back in {tables[0]}, pending, with their old event ids")
     if done.there:
-        typer.echo(f"{done.there:,} still have their rows: `cdc-outbox events retry` is for them", err=True)
+        there = counted(done.there, "event", "still has its row", verbs="still have their rows")
+        typer.echo(f"{there}: `cdc-outbox events retry` is for such", err=True)
     if done.without_payload:
         which = ", ".join(done.without_payload[:10])
-        typer.echo(f"{len(done.without_payload):,} letters do not hold the payload itself: {which}", err=True)
+        lacking = counted(len(done.without_payload), "letter", "does", verbs="do")
+        typer.echo(
+            f"{lacking} not hold the payload (too large for the topic, or in a wrapper of its own), so only the"
+            f" application can put it back: {which}",
+            err=True,
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdc_outbox.cli.arguments import ago
+from cdc_outbox.cli.arguments import ago, counted
 from cdc_outbox.errors import Hold
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("lag", f"{_number(lag.get('seconds'))} s, {_number(lag.get('events'))} events"),
         ("rows", ", ".join(rows(state) for state in ("pending", "sending", "sent"))),
         ("", ", ".join(rows(state) for state in ("failed", "parked", "dead"))),
-        ("blocked", f"{blocked} aggregates"),
+        ("blocked", f"{blocked} aggregate{'' if blocked == '1' else 's'}"),
         ("in flight", _number(found["in_flight"])),
         ("holds", ", ".join(found["holds"] or []) or "none"),
         ("decoder", found["decoder"] or "unknown: no leader answers on http.listen"),
@@ -107,9 +107,11 @@ def _advice(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["state"] == "holding":
         told.append("the relay waits for what `holds` names and goes on by itself; no event is lost by it")
     if counts["dead"]:
-        told.append(f"{counts['dead']:,} events are dead: `cdc-outbox events list --state dead` says which and why")
+        dead = counted(counts["dead"], "event", "is")
+        told.append(f"{dead} dead: `cdc-outbox events list --state dead` says which, and why or where to see that")
     if counts["failed"]:
-        told.append(f"{counts['failed']:,} events failed and are retried: `cdc-outbox events list --state failed`")
+        failed = counted(counts["failed"], "event", "has", verbs="have")
+        told.append(f"{failed} failed, to be retried: `cdc-outbox events list --state failed` says when")
     if left is not None and left < _DAY:
         told.append("within a day the server may purge binlog still to be read: raise binlog_expire_logs_seconds")
     return [("" if at else "to do", text) for at, text in enumerate(told)]

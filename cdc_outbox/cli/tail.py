@@ -46,9 +46,14 @@ def tail(
     def on_trouble(text: str | None) -> None:
         typer.echo("Kafka answers again" if text is None else f"{text}; waiting", err=True)
 
-    arrivals = follow(
-        settings, Topics(settings, topic or []), Wanted(aggregate, event_type), since=begin, on_trouble=on_trouble
-    )
+    def on_topics(names: list[str]) -> None:
+        if not names and not topic:
+            typer.echo("none of this relay's topics is there yet: it has published nothing; waiting", err=True)
+        elif names and sys.stderr.isatty():
+            typer.echo(f"following {', '.join(names)}; Ctrl-C ends", err=True)
+
+    chosen, wanted = Topics(settings, topic or []), Wanted(aggregate, event_type)
+    arrivals = follow(settings, chosen, wanted, since=begin, on_trouble=on_trouble, on_topics=on_topics)
     try:
         with closing(arrivals):
             for number, arrival in enumerate(arrivals, start=1):

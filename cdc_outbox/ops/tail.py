@@ -88,11 +88,13 @@ def follow(
     *,
     since: float | None,
     on_trouble: Callable[[str | None], None],
+    on_topics: Callable[[list[str]], None],
 ) -> Generator[Arrival, None, None]:
     """Events as they come, for ever; topics that come later are followed from their beginning.
 
     since: begin so many seconds ago, None: now. on_trouble: called with what is wrong while no broker answers, and
-    with None once one does again. Raises Refused, and Hold where none answers to begin with.
+    with None once one does again. on_topics: with all that are followed, at first and when there are more.
+    Raises Refused, and Hold where none answers to begin with.
     """
     follower = make_follower(settings.kafka)
     try:
@@ -100,14 +102,20 @@ def follow(
         there = follower.topics()
         if missing := topics.missing(there):
             on_trouble(f"there is no topic {', '.join(sorted(missing))} yet")
-        follower.follow(topics.among(there), begin)
+        followed = topics.among(there)
+        follower.follow(followed, begin)
+        on_topics(sorted(followed))
         looked = time.monotonic()
         trouble = False
         while True:
             try:
                 if time.monotonic() - looked > LOOK_AGAIN:
                     looked = time.monotonic()
-                    follower.follow(topics.among(follower.topics()), BEGINNING)
+                    now_there = topics.among(follower.topics())
+                    follower.follow(now_there, BEGINNING)
+                    if now_there - followed:
+                        followed |= now_there
+                        on_topics(sorted(followed))
                     if trouble:
                         on_trouble(None)
                         trouble = False

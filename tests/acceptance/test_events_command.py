@@ -30,7 +30,7 @@ def test_a_dead_event_is_retried_once_its_cause_is_mended(world: World) -> None:
     world.execute("UPDATE outbox_event SET payload = '{}' WHERE event_id = %s", bad)
     done = run_command(config, "events", "retry", bad, "--reason", "payload mended")
     assert done.returncode == 0, done.stderr
-    assert "1 events are due now" in done.stdout
+    assert "1 event is due now" in done.stdout
     assert "payload mended" in done.stderr, "the log says why"
     world.wait_sent(bad)
     refused = run_command(config, "events", "retry", bad)

@@ -94,6 +94,15 @@ def test_events_are_followed_with_their_latency(world: World) -> None:
     assert (letter["topic"], letter["error_class"]) == (world.dead_letter_topic, "MESSAGE_TOO_LARGE")
 
 
+def test_it_says_that_nothing_was_published_yet(world: World) -> None:
+    words = [*COMMAND, "--config", str(world.config()), "tail"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.terminate()
+    assert said == "none of this relay's topics is there yet: it has published nothing; waiting\n"
+
+
 def test_it_ends_after_so_many_and_prints_a_line_for_each(world: World) -> None:
     config = world.config()
     world.start(config)

@@ -187,6 +187,35 @@ def test_events_must_be_asked_for_sensibly(relay: Relay, words: list[str]) -> No
     assert "Traceback" not in said
 
 
+LOOKS = [["status"], ["events", "list"], ["events", "retry", "--state", "dead"], ["archive", "--older-than", "1d"]]
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_what_is_not_there_yet_is_no_refusal_of_the_account(
+    relay: Relay, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = relay(*words)
+    assert code == 2
+    assert f"there is no table {relay.settings.mysql.database}." in said
+    assert "cdc-outbox init creates it" in said
+    monkeypatch.setenv("CDC_OUTBOX_MYSQL__DATABASE", "not_there_yet")
+    code, said = relay(*words)
+    assert code == 2
+    assert "there is no database not_there_yet" in said
+    assert "CREATE DATABASE `not_there_yet`; then cdc-outbox init" in said
+
+
+def test_a_row_that_does_not_say_why_it_failed_says_where_to_look(relay: Relay) -> None:
+    relay("init")
+    event_id = relay("emit")[1].strip()
+    assert "event_failed" not in relay("events", "list")[1]
+    relay.query("UPDATE outbox_event SET status = 3, retry_count = max_retries")
+    assert "why it failed is in the relay's log (event_failed, event_dead)" in relay("events", "list")[1]
+    assert "reason          why it failed is in the relay's log" in relay("events", "show", event_id)[1]
+    relay.query("ALTER TABLE outbox_event ADD COLUMN last_error VARCHAR(512) DEFAULT 'too large'")
+    assert "event_failed" not in relay("events", "list")[1] + relay("events", "show", event_id)[1]
+
+
 def test_events_are_listed_and_shown(relay: Relay) -> None:
     relay("init")
     event_id = relay("emit", "--payload", '{"secret": "s3cr3t"}', "--aggregate-id", "订单-7")[1].strip()

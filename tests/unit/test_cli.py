@@ -15,7 +15,7 @@ import pytest
 
 from cdc_outbox import __version__
 from cdc_outbox.cli import main
-from cdc_outbox.cli.arguments import table_of
+from cdc_outbox.cli.arguments import counted, table_of
 from cdc_outbox.config import load_settings
 from cdc_outbox.errors import BinlogLost, BinlogUnreadable, CdcOutboxError, Hold, Refused
 from cdc_outbox.gtid import GtidSet
@@ -181,6 +181,13 @@ def test_an_unreachable_server_is_a_message_and_exit_2(cli: Cli, arguments: list
     ran = cli(*arguments)
     assert ran.code == 2
     assert "MySQL at 127.0.0.1:1" in ran.err
+    assert "Hint: see that it runs and that the settings have its address; `cdc-outbox doctor`" in ran.err
+
+
+def test_one_is_not_many() -> None:
+    assert counted(1, "event", "is") == "1 event is"
+    assert counted(2000, "event", "is") == "2,000 events are"
+    assert counted(0, "row") == "0 rows"
 
 
 # --- init ---------------------------------------------------------------------------------------------------
