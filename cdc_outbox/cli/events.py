@@ -210,7 +210,7 @@ def _ask(ctx: typer.Context, action: Action, selection: Selection, *, yes: bool,
         if len(selection) > len(selection.sample):
             typer.echo(f"… and {len(selection) - len(selection.sample):,} more", err=True)
     states = ", ".join(f"{count:,} {state}" for state, count in selection.counts.items())
-    ctx.obj.confirm(f"{action.name.capitalize()} these {counted(len(selection), 'event')} ({states})?", yes=yes)
+    ctx.obj.confirm(f"{action.name.capitalize()} {counted(len(selection), 'event')} ({states})?", yes=yes)
 
 
 def _log(settings: Any, action: Action, done: Done, reason: str) -> None:

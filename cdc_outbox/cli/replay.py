@@ -66,9 +66,7 @@ def replay(
             ]
             typer.echo("\n".join(aligned([heads, *cells])), err=True)
         classes = ", ".join(f"{count:,} {name}" for name, count in Counter(one.error_class for one in found).items())
-        ctx.obj.confirm(
-            f"Put these {counted(len(found), 'event')} ({classes}) back where their rows are gone?", yes=yes
-        )
+        ctx.obj.confirm(f"Put {counted(len(found), 'event')} ({classes}) back where the row is gone?", yes=yes)
     with progress("replay") as tell:
         done = letters.put_back(settings, tables[0], found, tell)
     if as_json:
