@@ -84,7 +84,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("state", found["state"]),
         ("leader", found["leader"] or "none"),
         ("position", where),
-        ("lag", f"{_number(lag.get('seconds'))} s, {_number(lag.get('events'))} events"),
+        ("lag", f"{_number(lag.get('seconds'))} s, {counted(lag.get('events') or 0, 'event')}"),
         ("rows", ", ".join(rows(state) for state in ("pending", "sending", "sent"))),
         ("", ", ".join(rows(state) for state in ("failed", "parked", "dead"))),
         ("blocked", f"{blocked} aggregate{'' if blocked == '1' else 's'}"),
@@ -104,6 +104,8 @@ def _advice(found: dict[str, Any]) -> list[tuple[str, str]]:
     told: list[str] = []
     if found["state"] == "stopped":
         told.append("no relay leads: nothing is published; `cdc-outbox start`, and `doctor` where that fails")
+    if found["paused"]:
+        told.append("paused by a person: nothing is published until `cdc-outbox resume`, whoever leads")
     if found["state"] == "holding":
         told.append("the relay waits for what `holds` names and goes on by itself; no event is lost by it")
     if counts["dead"]:

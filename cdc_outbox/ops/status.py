@@ -52,6 +52,7 @@ def status_of(session: Session, settings: Settings, *, full: bool) -> dict[str, 
     return {
         "relay": settings.name,
         "state": _state(checkpoint, owner),
+        "paused": checkpoint is not None and bool(checkpoint.paused),
         "leader": checkpoint.owner if checkpoint is not None and owner is not None else None,
         "server_id": settings.binlog_server.server_id,
         "position": _position(stored_position(settings, checkpoint)),

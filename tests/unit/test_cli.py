@@ -310,6 +310,7 @@ def test_a_json_log_has_the_last_word_too(
 STATUS: dict[str, Any] = {
     "relay": "orders",
     "state": "leader",
+    "paused": True,
     "leader": "host/1/abc",
     "server_id": 7,
     "position": {"file": "binlog.000001", "pos": 4, "gtid_set": None},
@@ -350,6 +351,7 @@ def test_status(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         "5 parked",
         "kafka",
         "2h00m",
+        "until `cdc-outbox resume`",
         "read from replica:3306",
         "pure",
         "订单",
