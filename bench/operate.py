@@ -70,8 +70,6 @@ _ALONE = 0.5
 """Seconds of the writer alone for each with the archive beside it."""
 _NUMBERS = itertools.count()
 """Of the events that the writer inserts beside the archive; the table's own rows have other names."""
-_PURGED, _PURGE_DEADLINE = 50, 15.0
-"""Transactions whose deleted rows InnoDB has not yet taken out, and how long they are waited for."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -210,11 +208,12 @@ def measure_archive(
     Raises BenchFailed where the rows run out.
     """
     rounds = []
+    servers.come_to_rest()
     alone = _write(servers, settings, seconds * _ALONE)
     for _ in range(ROUNDS):
         before, used, purging = _deleted(servers), servers.mysqld_cpu(), servers.purge_cpu()
         beside, rate = _beside(servers, settings, file, words, seconds)
-        _wait_for_purge(servers)
+        servers.come_to_rest()
         rows, purged, between = _deleted(servers) - before, servers.purge_cpu() - purging, servers.mysqld_cpu()
         after = _write(servers, settings, seconds * _ALONE)
         used_after = servers.mysqld_cpu()
@@ -265,13 +264,6 @@ def _deleted(servers: Servers) -> int:
         servers,
         "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Innodb_rows_deleted'",
     )
-
-
-def _wait_for_purge(servers: Servers) -> None:
-    deadline = time.monotonic() + _PURGE_DEADLINE
-    asked = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
-    while _number(servers, asked) > _PURGED and time.monotonic() < deadline:
-        time.sleep(0.1)
 
 
 def _number(servers: Servers, query: str) -> int:

@@ -39,7 +39,8 @@ _ARCHIVED = """\
 
 The writer commits one event after the other and never pauses, as durably as the settings above say. In each of {rounds}
 rounds it writes alone, then {seconds:g} s beside `archive --older-than 1d`, then alone again, once InnoDB has taken out
-what was deleted. CPU is that of the server, purge behind the deletions included, the writer's left out. Median (range).
+what was deleted and has written what was changed, for which it is given 15 s at most. CPU is that of the server, purge
+behind the deletions included, the writer's left out. Median (range).
 """
 
 _NEEDED = """\
