@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from bench.archive_cost import cost_table, measure_cost
 from bench.backlog import INSERT, values
 from bench.failure import BenchFailed
 from bench.figures import percentile
@@ -50,6 +51,7 @@ from cdc_outbox.ops.status import read_status
 NAME = "operate"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-operate.md"
 
+ARCHIVE = "outbox_event_archive"
 _CHUNK = 250_000
 _FILLING = 2
 """Sessions that fill the table at once."""
@@ -99,15 +101,24 @@ def _measure(servers: Servers, options: argparse.Namespace, command: str) -> Non
         for way, words in _WAYS.items():
             _say(f"archive {way}")
             rounds[way] = measure_archive(servers, settings, file, words, options.seconds)
+        cost = measure_cost(servers, settings, TableName(settings.mysql.database, ARCHIVE))
         needs = archive_needs(list(rounds.values())[-1], os.cpu_count() or 1)
-        print(archive_table(rounds), needs, sep="\n\n", end="\n\n", flush=True)
+        print(archive_table(rounds), needs, cost_table(cost), sep="\n\n", end="\n\n", flush=True)
     restarts = measure_restarts(servers, _say)
     print(restart_table(restarts), flush=True)
     if options.write:
         given = [("date", datetime.now(UTC).date().isoformat()), ("command", f"`{command}`"), *machine]
         states = len(_STATES)
         text = page(
-            options.rows, looks, rounds, restarts, machine=given, seconds=options.seconds, states=states, needs=needs
+            options.rows,
+            looks,
+            rounds,
+            restarts,
+            machine=given,
+            seconds=options.seconds,
+            states=states,
+            needs=needs,
+            cost=cost,
         )
         PAGE.write_text(text)
         _say(f"\nWritten to {PAGE.relative_to(PAGE.parents[1])}")
@@ -138,7 +149,7 @@ def _place(servers: Servers) -> Iterator[tuple[Settings, Path]]:
             settings = load_settings(file, {})
             for statement in schema.statements(settings):
                 cursor.execute(statement.sql)
-            cursor.execute(schema.ddl("archive", TableName(name, "outbox_event_archive")))
+            cursor.execute(schema.ddl("archive", TableName(name, ARCHIVE)))
             yield settings, file
         finally:
             cursor.execute(f"DROP DATABASE {name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.archive_cost import BATCH, BATCHES, cost_table
 from bench.figures import spread
 from bench.restart import RATE, RESTARTS, Restarted
 from bench.tables import grid, number
@@ -49,6 +50,11 @@ time that was used with `--pause 0s`: {rows:.2f} for the rows, at {cpu:.0f} µs 
 {server:.2f} for the commits in the server, at {commit:.0f} µs each; {client:.2f} in the writer, at {own:.0f} µs.
 `archive` itself and what the disk does come on top. Where no core or no disk is free the writer waits,
 several times in each commit.
+"""
+
+_COST = """\
+Where that goes: CPU time of the session's own thread, the least of {batches} batches of {batch:,} rows, and of purge.
+What background threads write, and waits for the disk, are in the first table only.
 """
 
 _RESTARTED = """\
@@ -181,6 +187,7 @@ def page(
     seconds: float,
     states: int,
     needs: str,
+    cost: Mapping[str, float],
 ) -> str:
     """The text of docs/benchmarks-operate.md. seconds: of archiving in a round; states: other than sent."""
     parts = [
@@ -191,6 +198,7 @@ def page(
         _ARCHIVED.format(rounds=ROUNDS, seconds=seconds),
         archive_table(rounds),
         *([needs] if needs else []),
+        *([_COST.format(batches=BATCHES, batch=BATCH), cost_table(cost)] if cost else []),
         _RESTARTED.format(restarts=RESTARTS, rate=RATE),
         restart_table(restarts),
     ]

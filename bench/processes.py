@@ -29,6 +29,11 @@ def threads_cpu_seconds(pid: int, name: str) -> float:
     return total / _TICKS
 
 
+def thread_cpu_seconds(pid: int, thread: int) -> float:
+    """The time that one thread was on a core so far, to the nanosecond. Raises OSError when it has ended."""
+    return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e9
+
+
 def peak_rss(pid: int) -> int:
     """The most memory that it ever had resident, in bytes. Raises OSError when it does not run."""
     return peak_of(Path(f"/proc/{pid}/status").read_text())

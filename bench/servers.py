@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from bench.failure import BenchFailed
-from bench.processes import command_line, cpu_seconds, listener, open_files, threads_cpu_seconds
+from bench.processes import command_line, cpu_seconds, listener, open_files, thread_cpu_seconds, threads_cpu_seconds
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
 from cdc_outbox.testing.services.providers import KAFKA_VARIABLE, MYSQL_VARIABLE
 
@@ -71,6 +71,22 @@ class Servers:
     def purge_cpu(self) -> float:
         """Of these, what InnoDB's purge threads have used; 0.0 when the process cannot be seen."""
         return 0.0 if self._mysqld is None else threads_cpu_seconds(self._mysqld, "ib_srv_purge")
+
+    def session_cpu(self, session: int) -> float:
+        """CPU seconds that the thread of a session has used so far; 0.0 when the process cannot be seen."""
+        if self._mysqld is None:
+            return 0.0
+        if session not in self._threads:
+            with self.connect() as connection, connection.cursor() as cursor:
+                asked = "SELECT thread_os_id FROM performance_schema.threads WHERE processlist_id = %s"
+                cursor.execute(asked, (session,))
+                self._threads[session] = int((cursor.fetchone() or (0,))[0])
+        return thread_cpu_seconds(self._mysqld, self._threads[session])
+
+    @cached_property
+    def _threads(self) -> dict[int, int]:
+        """Session -> thread of the operating system."""
+        return {}
 
     @cached_property
     def _mysqld(self) -> int | None:

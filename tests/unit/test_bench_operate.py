@@ -43,6 +43,7 @@ def test_the_page_has_every_part() -> None:
         seconds=10,
         states=4,
         needs=archive_needs(around(25_000, 0.95), 2),
+        cost={"copy them": 12.04, "delete them": 9.0},
     )
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Benchmarks of the commands",
@@ -52,6 +53,8 @@ def test_the_page_has_every_part() -> None:
     ]
     assert "1,000 (900–1,100)" in text
     assert "20,000 rows/s beside 0.9 of the writer's commits need 1.16 of this machine's 2 cores" in text
+    assert "| copy them               |           12.0 |" in text
+    assert "| together                |           21.0 |" in text
     assert "0.80 for the rows, at 40 µs each, 15 of them for purge" in text
 
 
