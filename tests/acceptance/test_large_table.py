@@ -61,7 +61,7 @@ CASES = {
     "events skip, all failed": Case(("events", "skip", "--state", "failed", "--yes"), 7 * OPEN),
     "events purge": Case(("events", "purge", "--state", "dead", "--yes"), 4 * OPEN),
     "archive, to look": Case(("archive", "--older-than", "1d", "--dry-run"), 500 + 6 * OPEN + YOUNG, sent=1),
-    "archive": Case(("archive", "--older-than", "1d"), 500 + 6 * OPEN + YOUNG, sent=4.1),
+    "archive": Case(("archive", "--older-than", "1d", "--pause", "0s"), 500 + 6 * OPEN + YOUNG, sent=4.1),
     "checkpoint show": Case(("checkpoint", "show"), 100),
     "checkpoint set": Case(("checkpoint", "set", "{position}", "--yes"), 100),
     "checkpoint reset": Case(("checkpoint", "reset", "--yes"), 100),
