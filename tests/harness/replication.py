@@ -10,6 +10,7 @@ import pymysql
 
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
+from tests.harness.world import wait_until
 
 MySQLServer = Server[MySQLEndpoint]
 
@@ -81,10 +82,16 @@ def received(replica: MySQLServer, primary: MySQLServer) -> bool:
 
 
 def purge(server: MySQLServer) -> None:
-    """All its binlog files but a new one are gone."""
+    """All its binlog files but a new one are gone. One that is still read, or that MariaDB's checkpoint has not left,
+    the server keeps without an error: it is asked again."""
     run(server, "FLUSH BINARY LOGS")
-    *_, last = run(server, "SHOW BINARY LOGS")
-    run(server, "PURGE BINARY LOGS TO %s", last[0])
+    *_, (last, *_) = run(server, "SHOW BINARY LOGS")
+
+    def purged() -> bool:
+        run(server, "PURGE BINARY LOGS TO %s", last)
+        return bool(run(server, "SHOW BINARY LOGS")[0][0] == last)
+
+    wait_until(purged, f"no binlog file of the server's before {last}")
 
 
 def commit_empty(server: MySQLServer, gtid: str) -> None:

@@ -50,6 +50,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.name = f"t-{uuid.uuid4().hex[:8]}"
+        self.always: dict[str, dict[str, object]] = {}
+        """Sections that every configuration has, unless it says otherwise."""
         self._relays: list[RelayProcess] = []
         self._numbers = itertools.count(1)
         self._connection: pymysql.Connection[Any] | None = None
@@ -175,7 +177,7 @@ class World:
             "http": {"listen": "127.0.0.1:0"},
             "log": {"format": "json"},
         }
-        for section, values in sections.items():
+        for section, values in [*self.always.items(), *sections.items()]:
             if isinstance(values, dict):
                 settings[section] = {**(settings.get(section) or {}), **values}
             else:
