@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; runs only with --long")
     os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a script in the background: all that tests start
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # would ignore it too
     until_the_end = contextlib.ExitStack()
     until_the_end.enter_context(interrupted_by_signals())  # fixtures must be torn down then as well
     config.add_cleanup(until_the_end.close)

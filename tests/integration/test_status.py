@@ -63,7 +63,8 @@ def test_it_reads_no_more_than_its_limits(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    """By the server's own counters: what is counted is read in the index and once more as counted, and little else."""
+    """By the server's own counters: what is counted is read in the index and once more as counted, and little else.
+    Rows that block are read themselves: entry, place (MRR, in a large table), row, and twice as looked at."""
     count = 1_000_000 if request.config.getoption("--long") else 100_000
     with world.sql() as cursor:
         fill(cursor, count, "sent")
@@ -74,7 +75,7 @@ def test_it_reads_no_more_than_its_limits(
     read = rows_read(session.query, lambda: status.status_of(session, settings, full=False))
     looked_at = status.BLOCKED_LIMIT
     assert looked_at > 3000
-    assert read < 2 * (1000 + 3 * 3000) + 4 * 2 * 3000 + 500
+    assert read < 2 * (1000 + 3 * 3000) + 5 * 2 * 3000 + 1000
 
 
 def test_counts_need_the_index_alone(
