@@ -33,16 +33,17 @@ def first_start(world: World, path: Path, wait_for: str | None = "leader", **env
     )
 
 
-def commit(
-    world: World, *rows: dict[str, object], then: str = "DELETE FROM outbox_event WHERE status = 0"
-) -> list[str]:
-    """Insert them, and change them, in one transaction; gives their event ids."""
+def commit(world: World, *rows: dict[str, object], then: str | None = None) -> list[str]:
+    """Insert them, and delete them or do what `then` says, in one transaction; gives their event ids."""
+    inserted: dict[str, int] = {}
     with world.sql() as cursor:
         cursor.execute("BEGIN")
-        inserted = [world.insert(**row) for row in rows]  # type: ignore[arg-type]
-        cursor.execute(then)
+        for row in rows:
+            event_id = world.insert(**row)  # type: ignore[arg-type]
+            ((inserted[event_id],),) = world.execute("SELECT LAST_INSERT_ID()")
+        cursor.execute(then or f"DELETE FROM outbox_event WHERE id IN ({', '.join(map(str, inserted.values()))})")
         cursor.execute("COMMIT")
-    return inserted
+    return [*inserted]
 
 
 def sent(world: World, count: int) -> list[str]:

@@ -136,5 +136,6 @@ class Writer:
             (event_id, aggregate, json.dumps({"number": number, "pad": "x" * 100})),
         )
         if self._transient:
-            cursor.execute(f"DELETE FROM {self._table} WHERE event_id = %s", (event_id,))
+            # Found by another key, the gap beside the row is locked too: two writers would be a deadlock.
+            cursor.execute(f"DELETE FROM {self._table} WHERE id = LAST_INSERT_ID()")
         return event_id
