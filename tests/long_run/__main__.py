@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=REPOSITORY / "build/long-run", help="where the reports are kept")
     parser.add_argument("--page", type=Path, default=None, help="where the page goes, docs/long-run.md for example")
     parser.add_argument("--only-page", action="store_true", help="run nothing")
+    parser.add_argument("--workers", type=int, default=1, help="files of tests that run at once")
     wanted = parser.parse_args()
     there = sorted({file.parent.name for file in TESTS.glob("*/test_*.py")} | {"unit"})
     unknown = sorted(set(wanted.folders) - set(there))
@@ -33,7 +34,7 @@ def main() -> int:
     if not wanted.only_page:
         for folder in wanted.folders or there:
             if folder in wanted.folders or not (reports / f"{folder}.xml").exists():
-                code = max(code, run(folder, reports / f"{folder}.xml"))
+                code = max(code, run(folder, reports / f"{folder}.xml", wanted.workers))
     if wanted.page is not None:
         arguments = [one for one in sys.argv[1:] if one != "--only-page" and one not in wanted.folders]
         parts = newest(wanted.into)
@@ -56,11 +57,13 @@ def _git(*arguments: str) -> str:
     ).stdout.strip()
 
 
-def run(folder: str, report: Path) -> int:
+def run(folder: str, report: Path, workers: int) -> int:
     """0 when every test passed. The report is there once the run has ended, whatever came of it."""
     report.parent.mkdir(parents=True, exist_ok=True)
     begun = report.with_suffix(".begun")
     command = [sys.executable, "-m", "pytest", "-q", "--long", f"--junit-xml={begun}", f"tests/{folder}"]
+    if workers > 1:
+        command += ["-n", str(workers), "--dist", "loadfile"]
     print(f"-- {folder}", flush=True)
     started = time.monotonic()
     ended = subprocess.run(command, cwd=REPOSITORY, check=False).returncode
