@@ -26,7 +26,6 @@ from tests.acceptance.test_transient_rows import (  # noqa: F401
     test_rows_that_are_deleted_at_once_are_sent_as_they_were_inserted,
     test_what_is_dead_stays_and_can_be_retried_by_hand,
     test_what_is_refused_is_written_again_and_retried_and_its_successors_follow,
-    test_without_a_checkpoint_a_start_must_be_confirmed,
 )
 from tests.harness.judge import Judge
 from tests.harness.kafka import create_topic, set_topic_config
@@ -74,7 +73,7 @@ def pair() -> Iterator[Servers]:
         yield Servers(*made)
 
 
-@pytest.fixture(params=["mariadb", "pair"])
+@pytest.fixture(params=["mariadb", pytest.param("pair", marks=pytest.mark.long)])
 def servers(request: pytest.FixtureRequest) -> Servers:
     found: Servers = request.getfixturevalue(request.param)
     return found
@@ -85,6 +84,10 @@ def world(make_world: MakeWorld, servers: Servers) -> World:
     return servers.world(make_world)
 
 
+on_both = pytest.mark.parametrize("servers", ["mariadb", "pair"], indirect=True)
+
+
+@on_both
 def test_killed_again_and_again_while_the_binlog_goes_on_to_other_files(world: World, servers: Servers) -> None:
     """kill -9 wherever it stands, with copies that wait, new files in between: nothing is lost and the order kept."""
     create_topic(world.bootstrap, world.topic, max_message_bytes="2000")
@@ -109,6 +112,7 @@ def test_killed_again_and_again_while_the_binlog_goes_on_to_other_files(world: W
     assert relay.stop() == 0
 
 
+@on_both
 def test_a_binlog_that_is_gone_is_the_end(world: World, servers: Servers) -> None:
     path = config(world)
     relay = first_start(world, path)
