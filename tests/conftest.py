@@ -21,7 +21,7 @@ from cdc_outbox.binlog.accelerator import MODULE, PURE, decoder
 from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.child import interrupted_by_signals
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint
-from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, end_leftovers
+from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, begin_session, end_leftovers
 from cdc_outbox.testing.services.options import Options
 from cdc_outbox.testing.services.server import Server
 from tests.harness.accelerator import accelerator, row_loop_of_both
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; runs only with --long")
-    os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+    begin_session()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a script in the background: all that tests start
         signal.signal(signal.SIGINT, signal.default_int_handler)  # would ignore it too
     until_the_end = contextlib.ExitStack()

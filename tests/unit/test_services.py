@@ -31,7 +31,7 @@ from cdc_outbox.testing.services import (
 from cdc_outbox.testing.services.cache import fetched
 from cdc_outbox.testing.services.child import Child, PrivateFolder
 from cdc_outbox.testing.services.endpoint import KafkaEndpoint, MySQLEndpoint, free_port, wait_until
-from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, leftovers
+from cdc_outbox.testing.services.leftover import SESSION_VARIABLE, begin_session, leftovers
 from cdc_outbox.testing.services.words import Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -535,8 +535,14 @@ def test_a_private_folder_is_gone_when_it_is_removed(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-def test_a_process_that_outlives_its_test_is_found() -> None:
-    session = "session-of-this-test"
+@pytest.mark.parametrize("killed_in_between", [False, True])
+def test_a_process_that_outlives_its_test_is_found(monkeypatch: pytest.MonkeyPatch, killed_in_between: bool) -> None:
+    """Also when it is one of a session inside that did not get to look for it."""
+    monkeypatch.delenv(SESSION_VARIABLE)
+    outer = session = begin_session()
+    if killed_in_between:
+        session = begin_session()
+        assert session != outer
     command = [sys.executable, "-c", "import subprocess; print(subprocess.Popen(['sleep', '300'], stdout=-3).pid)"]
     orphan = int(
         subprocess.run(
@@ -548,7 +554,9 @@ def test_a_process_that_outlives_its_test_is_found() -> None:
         ).stdout
     )
     try:
+        assert (orphan, "sleep 300") in leftovers(outer)
         assert (orphan, "sleep 300") in leftovers(session)
+        assert (orphan, "sleep 300") not in leftovers(session[:-1])
     finally:
         os.kill(orphan, signal.SIGKILL)
 
