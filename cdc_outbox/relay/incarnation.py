@@ -236,8 +236,17 @@ class Incarnation:
             earliest = settings.binlog.start == "earliest" and never_read
             start = first_position(settings, session) if earliest else committed_position(session)
             self.recovered = self._recovered(session, start, bootstrap=not transient)
+            if transient:
+                self._keep_first_position(session, fence, start)
         self._leadership.ping()
         return fence, blocked
+
+    def _keep_first_position(self, session: Session, fence: Fence, start: Position) -> None:
+        """Without it a crash before the first outcome would leave none, and no sweep finds what was committed since."""
+        with session.transaction():
+            fence.advance(session, start)
+        if self._position_file is not None:
+            self._position_file.write(start, self._leadership.server_uuid)
 
     def _check_position(self, session: Session, position: Position) -> None:
         """Raise BinlogLost unless reading can go on there. A replica is asked by the reader, before it begins."""

@@ -166,6 +166,20 @@ def test_without_a_checkpoint_a_start_must_be_confirmed(world: World) -> None:
     assert world.start(path, wait_for=None).wait() == 2
 
 
+@pytest.mark.parametrize("store", ["mysql", "file"])
+def test_what_is_committed_before_a_crash_without_any_outcome_is_not_lost(world: World, store: str) -> None:
+    """The first start has confirmed where reading begins: that must be there for the next one."""
+    file = {"checkpoint_file": str(world.folder / "position")} if store == "file" else {}
+    path = config(world, binlog={"checkpoint_store": store, **file})
+    relay = first_start(world, path, **{kill_points.VARIABLE: "sent"})
+    committed = commit(world, {}, {})
+    assert relay.wait() == -signal.SIGKILL
+    committed += commit(world, {})
+    relay = world.start(path)
+    wait_until(lambda: list(dict.fromkeys(order(world, "a1"))) == committed, "all of them, in order")
+    assert relay.stop() == 0
+
+
 def test_a_binlog_that_is_gone_is_the_end(world: World) -> None:
     path = config(world)
     relay = first_start(world, path)
