@@ -93,13 +93,14 @@ def test_ctrl_c_ends_the_demo_in_good_order(services: dict[str, str], mysql_serv
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_with_services_of_its_own_leaves_nothing_behind(number: int) -> None:
     session = f"demo-{number}"
+    shared = leftovers(session)  # the servers that this process has started for all tests
     nothing_given = {SESSION_VARIABLE: session, MYSQL_VARIABLE: "", KAFKA_VARIABLE: ""}
     with demo(**nothing_given) as running:
         _until(running.stdout, EVENT)
-        assert len(leftovers(session)) >= 2  # the demo, its relay, and MySQL and Kafka where they are its own
+        assert len(leftovers(session)) >= len(shared) + 2  # the demo, its relay, perhaps servers
         running.send_signal(number)
         running.wait(60)
-    assert wait_until(lambda: not leftovers(session), seconds=20), leftovers(session)
+    assert wait_until(lambda: set(leftovers(session)) <= set(shared), seconds=20), leftovers(session)
 
 
 def test_an_order_and_its_event_are_committed_together(mysql_server: MySQLEndpoint, database: str) -> None:

@@ -17,7 +17,8 @@ _PAUSE = "\n".join(
     (
         'case " $* " in *" tail "*|*" start "*|*"--watch"*)',
         '  case " $* " in *"--count"*) ;; *)',
-        '    timeout --preserve-status --signal=INT 4 "$python" -m cdc_outbox "$@" || [ $? -eq 130 ]; exit;;',
+        # --foreground: to the command alone, or it gets the signal twice, as one of its group.
+        '    timeout --foreground --preserve-status -s INT 4 "$python" -m cdc_outbox "$@" || [ $? -eq 130 ]; exit;;',
         "  esac;;",
         "esac",
     )
