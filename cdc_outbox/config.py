@@ -285,7 +285,7 @@ class LimitSettings(_Section):
     max_rate: Annotated[float, Field(gt=0, le=1_000_000), NUMBER] | None = None
     """Events published a second at most, retries included; null: as fast as it goes."""
     shutdown_timeout: Annotated[Seconds, between("0s", "1h")] = 30.0
-    """How long a stop waits for what is in flight."""
+    """How long a stop waits for what is with Kafka."""
 
 
 class HttpSettings(_Section):

@@ -282,6 +282,16 @@ class InFlight:
                 envelope.block.touched = self._passes
             self._owe(envelope, Stage.PUT_BACK)
 
+    def give_up(self, queued: Iterable[Envelope], *, unclaimed: bool) -> None:
+        """Nothing more is handed over: what was claimed for it and is not out is put back; `unclaimed`: the rest, too.
+
+        queued: the poller's rows that the relay thread has; others the poller may be claiming at this moment.
+        """
+        with self._lock:
+            for envelope in [*queued, *(one for one in self._open.values() if one.transaction is not None)]:
+                if (envelope.sending or unclaimed) and envelope.stage < Stage.HANDED:
+                    self.put_back(envelope)
+
     def _blocked_by_refusal(self, event: Event) -> Block:
         block = self._block(event.aggregate)
         block.refusals += 1
@@ -563,3 +573,8 @@ class InFlight:
     def idle(self) -> bool:
         """Nothing in flight."""
         return not self._open
+
+    def unfinished(self) -> int:
+        """Events that are with the client, owed a write, or claimed."""
+        with self._lock:
+            return sum(one.sending or one.stage >= Stage.HANDED for one in self._open.values())

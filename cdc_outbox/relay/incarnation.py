@@ -43,7 +43,7 @@ from cdc_outbox.mysql.source import (
 )
 from cdc_outbox.ops.log import log_event
 from cdc_outbox.relay.budget import Budget
-from cdc_outbox.relay.in_flight import InFlight, Stage
+from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.intake import Intake
 from cdc_outbox.relay.partition_watch import PartitionWatch
 from cdc_outbox.relay.pipeline import Pipeline
@@ -318,6 +318,7 @@ class Incarnation:
             turns=Turns() if settings.outbox.ordering == "strict" else None,
             batch=settings.limits.batch,
             on_failure=self._on_failure,
+            transient=transient,
             tracing=self._tracing,
         )
         self._deliver = self._pipeline.deliver
@@ -430,18 +431,15 @@ class Incarnation:
             self.reported = state
 
     def stop_taking(self) -> None:
-        """Nothing new is read or polled; what is in flight goes on."""
+        """Nothing new is read, polled or handed over; what is out goes on."""
         for worker in self._workers[2:]:
             worker.request_stop()
         self.budget.close()
+        self._pipeline.finish()
 
     def drained(self) -> bool:
-        """Everything read is settled, but for what waits in memory behind a blocked aggregate; while paused, everything
-        that was handed over."""
-        stages = self.ledger.stages()
-        if self._brake.paused:
-            return not any(count for stage, count in stages.items() if stage >= Stage.HANDED)
-        return self.budget.events <= stages[Stage.WAITING]
+        """What was handed over is acknowledged and written, what was only claimed put back. The rest stays pending."""
+        return self._pipeline.finished and not self.ledger.unfinished()
 
     def purge(self) -> None:
         """Leadership is gone: drop what the client has not sent yet. First of all, from any thread."""

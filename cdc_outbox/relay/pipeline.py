@@ -103,6 +103,7 @@ class Pipeline(Worker):
         turns: Turns | None,
         batch: int,
         on_failure: Callable[[BaseException], None],
+        transient: bool = False,
         tracing: Tracing | None = None,
     ) -> None:
         super().__init__("relay", on_failure)
@@ -129,6 +130,10 @@ class Pipeline(Worker):
         """Of what was ever acknowledged, when the last was handed over."""
         self._turns = turns
         self._batch = batch
+        self._transient = transient
+        self._finishing = False
+        self.finished = False
+        """Nothing is handed over any more; what is out may still be acknowledged."""
         self.close_dump: Callable[[], None] = lambda: None
         """Ends the reader's connection; it goes on after its last whole transaction once it reads again."""
 
@@ -155,6 +160,11 @@ class Pipeline(Worker):
         """The poller's rows and findings."""
         self._inbox.put(message)
 
+    def finish(self) -> None:
+        """Hand over nothing more, put back what was claimed for it, and hear of what is out. From any thread."""
+        self._finishing = True
+        self._inbox.put(None)
+
     def request_stop(self) -> None:
         super().request_stop()
         self._inbox.put(None)
@@ -175,6 +185,9 @@ class Pipeline(Worker):
                 for _ in range(MESSAGES):  # whatever has come meanwhile makes one batch
                     self._take(self._inbox.get_nowait())
             self._lease.check()
+            if self._finishing:
+                self._give_up_the_rest()
+                continue
             if self._topic_holds.types:
                 self._refusals.look_for_topics()
             self._partitions.look(self._latest, all_wait=bool(self._line))
@@ -184,6 +197,19 @@ class Pipeline(Worker):
                 self._serve(self._found.popleft())
             if self._tail:
                 self._advance()
+
+    def _give_up_the_rest(self) -> None:
+        """Whoever leads next finds it pending or due. Without a row it would be read again, and with it all that was
+        sent behind it: with `rows: transient` it gets one."""
+        queued = [one for found in self._found if isinstance(found, Queued) for one in found.envelopes]
+        queued.extend(self._line)
+        if self._turns is not None:
+            queued.extend(self._turns.end())
+        self._tail.clear()
+        self._found.clear()
+        self._line.clear()
+        self._ledger.give_up(queued, unclaimed=self._transient)
+        self.finished = True
 
     def _patience(self) -> float:
         """Seconds until the next look when no message comes: what waits for a barrier or for the rate has none."""

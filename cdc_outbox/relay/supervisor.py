@@ -463,7 +463,7 @@ class Supervisor:
                 raise
 
     def _drain(self, incarnation: Incarnation) -> None:
-        """Asked to stop: take nothing new, let what is in flight be acknowledged and written."""
+        """Asked to stop: take nothing new, let what is out be acknowledged and written."""
         self._state = "stopping"
         self._manager.stopping()
         incarnation.stop_taking()
@@ -472,18 +472,19 @@ class Supervisor:
             logger,
             logging.INFO,
             "draining",
-            "Stopping: what is in flight is finished first; a second signal forces",
+            "Stopping: what is with Kafka is finished first; a second signal forces",
         )
         while not incarnation.drained() and boottime() < deadline:
             self._raise_failure()
             time.sleep(0.02)
             self._ping_in_time()
         if not incarnation.drained():
+            left = incarnation.ledger.unfinished()
             log_event(
                 logger,
                 logging.WARNING,
                 "drain_timeout",
-                f"{len(incarnation.ledger)} events were not acknowledged in limits.shutdown_timeout; they stay pending",
+                f"{left} events were not acknowledged in limits.shutdown_timeout; they stay pending",
             )
             incarnation.purge()
         self._report(incarnation, "stopped")

@@ -34,3 +34,8 @@ class Turns:
             return line[0]
         del self._lines[aggregate]
         return None
+
+    def end(self) -> list[Envelope]:
+        """There are no turns any more; gives all that had one or waited for one."""
+        lines, self._lines = self._lines, {}
+        return [envelope for line in lines.values() for envelope in line]

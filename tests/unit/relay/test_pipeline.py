@@ -304,6 +304,34 @@ def test_a_barrier_waits_until_everything_before_it_is_settled(bench: Bench) -> 
     bench.until(lambda: len(bench.publisher.sent) == 2)
 
 
+def test_behind_a_barrier_nothing_is_waited_for_at_a_stop(bench: Bench) -> None:
+    """What waits in memory is freed by the poller, which has stopped: the barrier would stand for ever."""
+    bench.ledger.block([event(1).aggregate])
+    bench.ledger.drain([event(1).aggregate])
+    bench.read(event(1))
+    bench.pipeline.tail([Transaction([], ("binlog.000001", 200), barrier="TRUNCATE outbox_event")])
+    bench.read(event(2, "b"))
+    bench.until(lambda: bench.ledger.stages()[Stage.WAITING] == 1)
+    bench.pipeline.finish()
+    bench.until(lambda: bench.pipeline.finished)
+    assert bench.ledger.unfinished() == 0
+
+
+def test_what_goes_again_alone_is_put_back_at_a_stop(bench: Bench) -> None:
+    """One by one it could take as long as there are events in memory."""
+    queued = bench.ledger.queue([event(1), event(2, "b"), event(3, "c")], lambda _: True)
+    bench.pipeline.submit(Queued(queued))
+    for number in (0, 1, 2):
+        bench.answer(number, RecordRefused("INVALID_RECORD"))
+    bench.until(lambda: len(bench.publisher.sent) == 4)  # the first of them
+    bench.pipeline.finish()
+    bench.until(lambda: bench.ledger.owed == 2)
+    assert bench.ledger.unfinished() == 3
+    bench.answer(3)
+    bench.until(lambda: bench.ledger.owed == 3)
+    assert [one.stage for one in bench.ledger.take_outcomes(10)] == [Stage.PUT_BACK, Stage.PUT_BACK, Stage.ACKED]
+
+
 def test_a_queued_row_behind_a_refusal_goes_back(bench: Bench) -> None:
     bench.publisher.refused["e1"] = RecordRefused("MESSAGE_TOO_LARGE")
     queued = bench.ledger.queue([event(1), event(2), event(3, "b")], lambda _: True)
