@@ -131,10 +131,14 @@ class Settler(Worker):
         while not self._stop.is_set():
             if self._owed.wait(IDLE):
                 self._full.wait(GATHER)
-            self._owed.clear()
-            self._full.clear()
-            while self.settle_once() >= self._batch:
-                pass
+            self._settle()
+        self._settle()  # what became owed while the last batch was written
+
+    def _settle(self) -> None:
+        self._owed.clear()
+        self._full.clear()
+        while self.settle_once() >= self._batch:
+            pass
 
     def _close(self) -> None:
         self._session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -19,6 +20,8 @@ from tests.unit.relay.test_pipeline import TABLE, event
 
 
 class StubSession:
+    def close(self) -> None: ...
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         yield
@@ -34,7 +37,7 @@ class StubTable:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[int]]] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        """What other threads do while rows are marked 1."""
+        """What other threads do while rows are marked 1 or 2."""
 
     def _asked(self, statement: str, rows: Sequence[Row]) -> int:
         self.asked.append((statement, [id for id, _ in rows]))
@@ -43,6 +46,10 @@ class StubTable:
     def mark_sending(self, session: StubSession, rows: Sequence[Row]) -> int:
         self.meanwhile()
         return self._asked("mark_sending", rows)
+
+    def mark_sent(self, session: StubSession, rows: Sequence[Row]) -> int:
+        self.meanwhile()
+        return self._asked("mark_sent", rows)
 
     def park(self, session: StubSession, rows: Sequence[Row]) -> int:
         return self._asked("park", rows)
@@ -95,3 +102,24 @@ def test_what_is_held_back_while_it_is_marked_as_slow_is_put_back(
     settler.settle_once()
     settler.settle_once()
     assert table.asked == [("mark_sending", [1]), ("put_back", [1])]
+
+
+def test_what_is_acknowledged_while_the_last_batch_is_written_is_written_as_well(
+    settler: Settler, ledger: InFlight, table: StubTable
+) -> None:
+    """Else it would be sent again after a stop, or by the next incarnation."""
+    first, second = ledger.admit([Transaction([event(1), event(2)], ("binlog.000001", 100))])
+    ledger.hand([first, second], time.monotonic())
+    ledger.acknowledge([first])
+
+    def stopped() -> None:
+        table.meanwhile = lambda: None
+        ledger.acknowledge([second])
+        settler.request_stop()
+
+    table.meanwhile = stopped
+    ledger.on_outcome = settler.wake
+    settler.wake()
+    settler.start()
+    assert settler.join(10)
+    assert table.asked == [("mark_sent", [1]), ("mark_sent", [2])]
