@@ -191,9 +191,9 @@ class OutboxTable:
         sql = self._query("stuck_rows", aggregate=AGGREGATE, only=clause)
         return {self._aggregate(one): int(count) for one, count in session.query(sql)}
 
-    def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, Row, object]]:
-        """Rows at 1 with their updated_at."""
-        sql = self._query("sending_rows", limit=int(limit))
+    def sending(self, session: Session, above: int, limit: int) -> list[tuple[Aggregate, Row, object]]:
+        """Rows at 1 with their updated_at, by id."""
+        sql = self._query("sending_rows", above=int(above), limit=int(limit))
         return [((self.name, t, i), (id, event_id), updated) for id, event_id, t, i, updated in session.query(sql)]
 
     def highest_id(self, session: Session) -> int:

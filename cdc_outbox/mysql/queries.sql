@@ -168,7 +168,8 @@ SELECT aggregate, COUNT(*) FROM (
 ) AS stuck GROUP BY aggregate
 
 -- sending_rows --
-SELECT id, event_id, aggregate_type, aggregate_id, updated_at FROM {table} WHERE status = 1 ORDER BY id LIMIT {limit}
+SELECT id, event_id, aggregate_type, aggregate_id, updated_at FROM {table}
+WHERE status = 1 AND id > {above} ORDER BY id LIMIT {limit}
 
 -- release_abandoned --
 UPDATE {table} FORCE INDEX (PRIMARY) SET status = 3, next_retry_at = NOW()

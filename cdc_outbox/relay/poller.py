@@ -384,8 +384,7 @@ class Poller(Worker):
         now = time.monotonic()
         seen: dict[RowKey, tuple[Aggregate, object, float]] = {}
         abandoned: list[Row] = []
-        found = table.sending(self._session, self._budget.max_events + PAGE)
-        strange = [one for one in found if not self._ledger.holds((table.name, *one[1]))]
+        strange = self._strange_rows(table)
         # Asked again: what was settled between the two looks is no stranger.
         still = table.statuses(self._session, [row[0] for _, row, _ in strange])
         for aggregate, row, updated in strange:
@@ -410,6 +409,18 @@ class Poller(Worker):
         for row in abandoned:
             del seen[(table.name, *row)]
         self._foreign = {k: v for k, v in self._foreign.items() if k[0] != table.name} | seen
+
+    def _strange_rows(self, table: OutboxTable) -> list[tuple[Aggregate, Row, object]]:
+        """The first rows at 1 that are not in the ledger, however many of ours come before them."""
+        strange: list[tuple[Aggregate, Row, object]] = []
+        above, limit = 0, self._budget.max_events + PAGE
+        while len(strange) < limit:
+            page = table.sending(self._session, above, limit)
+            strange.extend(one for one in page if not self._ledger.holds((table.name, *one[1])))
+            if len(page) < limit:
+                break
+            above = page[-1][1][0]
+        return strange
 
     # -- the sweep: pending rows that the tail never saw ------------------------------------------------------
 

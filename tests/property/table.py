@@ -141,9 +141,9 @@ class MemoryTable:
             stuck = (self._aggregate(row) for row in self._by_id(session) if _stuck(row))
             return dict(Counter(aggregate for aggregate in stuck if aggregate in only))
 
-    def sending(self, session: Session, limit: int) -> list[tuple[Aggregate, RowName, object]]:
+    def sending(self, session: Session, above: int, limit: int) -> list[tuple[Aggregate, RowName, object]]:
         with session.statement():
-            rows = [row for row in self._by_id(session) if row.status == 1]
+            rows = [row for row in self._by_id(session) if row.status == 1 and row.id > above]
             return [(self._aggregate(row), (row.id, row.event_id), row.updated_at) for row in rows[:limit]]
 
     def highest_id(self, session: Session) -> int:

@@ -14,15 +14,15 @@ from cdc_outbox.errors import Hold
 from cdc_outbox.gtid import GtidSet
 from cdc_outbox.kafka.murmur2 import partition_of
 from cdc_outbox.kafka.publisher import Record
-from cdc_outbox.model import Aggregate, Event, Position, TableName, Transaction
-from cdc_outbox.mysql.outbox_table import Candidate, Row
+from cdc_outbox.model import Aggregate, Event, Position, Status, TableName, Transaction
+from cdc_outbox.mysql.outbox_table import Candidate, Row, RowStatus
 from cdc_outbox.ops.log import Alerts
 from cdc_outbox.relay.brake import Brake
 from cdc_outbox.relay.budget import Budget
 from cdc_outbox.relay.in_flight import InFlight
 from cdc_outbox.relay.partition_holds import HeldPartitions
 from cdc_outbox.relay.pipeline import Freed, Queued
-from cdc_outbox.relay.poller import HELD_PAGE, RESERVE, Poller
+from cdc_outbox.relay.poller import HELD_PAGE, PAGE, RESERVE, Poller
 from cdc_outbox.relay.topic_holds import TopicHolds
 from tests.unit.relay.test_pipeline import TABLE, event
 
@@ -205,6 +205,21 @@ def test_what_has_no_room_beside_what_may_not_go_is_not_passed_over(
     (queued,) = submitted
     assert isinstance(queued, Queued)
     assert [one.event.id for one in queued.envelopes] == [2]
+
+
+def test_another_workers_row_is_found_behind_any_number_of_ours(poller: Poller, ledger: InFlight) -> None:
+    """What waits for a held partition leaves its room to others: more may be at 1 than limits.max_in_flight."""
+    ours, above_them = 2 * (EVENTS + PAGE), 10**6
+    ledger.admit([Transaction([event(n) for n in range(1, ours + 1)], ("binlog.000001", 100))])
+    rows = [(event(n).aggregate, (n, f"e{n}"), 0) for n in range(1, ours + 1)]
+    rows.append((event(above_them, "theirs").aggregate, (above_them, "theirs"), 0))
+    table = SimpleNamespace(
+        name=TABLE,
+        sending=lambda _, above, limit: [one for one in rows if one[1][0] > above][:limit],
+        statuses=lambda _, ids: {one: RowStatus("theirs", Status.SENDING, False) for one in ids},
+    )
+    poller._look_at_sending(table)  # type: ignore[arg-type]
+    assert ledger.blocked_aggregates() == [(TABLE, "order", "theirs")]
 
 
 class Table:
