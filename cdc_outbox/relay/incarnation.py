@@ -190,6 +190,7 @@ class Incarnation:
     ) -> tuple[Fence, list[tuple[TableName, str, str]]]:
         """Raise the epoch on the lock's session; then, fenced, free the rows at 1 and read what is blocked."""
         settings = self._settings
+        first = self._look_ahead(session)
         fence = raise_epoch(self._leadership.session, settings.name, secrets.token_hex(16))
         kill_point("epoch-raised")
         with session.transaction():
@@ -201,10 +202,6 @@ class Incarnation:
             checkpoint = read_checkpoint(session, settings.name)
             self._brake.paused = checkpoint is not None and checkpoint.paused
             blocked = [a for table in tables.values() for a in table.blocked_aggregates(session)]
-        if self._position_file is not None:
-            self._position_file.check_folder()
-        if settings.binlog.source is not None and not uses_gtids(session):
-            raise Hold("gtid_mode is not ON on the primary, and binlog.source can be read by GTID only", reason="mysql")
         position = stored_position(settings, checkpoint)
         transient = settings.outbox.transient
         sweep_first = (
@@ -233,8 +230,7 @@ class Incarnation:
         if position is None:
             if transient and not self._may_begin_anew:
                 raise BinlogLost(f"relay {settings.name!r} has no checkpoint any more")
-            earliest = settings.binlog.start == "earliest" and never_read
-            start = first_position(settings, session) if earliest else committed_position(session)
+            start = first if first is not None and never_read else committed_position(session)
             self.recovered = self._recovered(session, start, bootstrap=not transient)
             if transient:
                 self._keep_first_position(session, fence, start)
@@ -247,6 +243,20 @@ class Incarnation:
             fence.advance(session, start)
         if self._position_file is not None:
             self._position_file.write(start, self._leadership.server_uuid)
+
+    def _look_ahead(self, session: Session) -> Position | None:
+        """What may have to be waited for, before the epoch is raised: each attempt would raise it anew.
+
+        Gives where a first start with `binlog.start: earliest` begins. It may lie as far back as it likes: what is read
+        up to the boundary is looked up in the table.
+        """
+        settings = self._settings
+        if self._position_file is not None:
+            self._position_file.check_folder()
+        if settings.binlog.source is not None and not uses_gtids(session):
+            raise Hold("gtid_mode is not ON on the primary, and binlog.source can be read by GTID only", reason="mysql")
+        stored = stored_position(settings, read_checkpoint(session, settings.name))
+        return first_position(settings, session) if stored is None and settings.binlog.start == "earliest" else None
 
     def _check_position(self, session: Session, position: Position) -> None:
         """Raise BinlogLost unless reading can go on there. A replica is asked by the reader, before it begins."""
