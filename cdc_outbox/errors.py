@@ -17,6 +17,8 @@ CdcOutboxError
 └── Stopped            a stage was asked to stop while it waited
 """
 
+from __future__ import annotations
+
 EXIT_CLEAN = 0
 EXIT_BUG = 1
 EXIT_REFUSED = 2
@@ -43,9 +45,20 @@ class CdcOutboxError(Exception):
 
 
 class Refused(CdcOutboxError):
-    """The configuration or the server is not as it must be."""
+    """The configuration or the server is not as it must be.
+
+    reason: of the hold that it is to a relay which has led before.
+    """
 
     exit_code = EXIT_REFUSED
+
+    def __init__(self, message: str = "", *, hint: str | None = None, reason: str = "refused") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+    def as_hold(self) -> Hold:
+        """What was good before: it heals, as it broke, without us."""
+        return Hold(self.message, reason=self.reason, hint=self.hint)
 
 
 class BinlogLost(CdcOutboxError):

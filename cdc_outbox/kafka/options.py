@@ -40,6 +40,7 @@ def refused_options(settings: KafkaSettings, error: Exception) -> Refused:
     return Refused(
         f"kafka: the client library does not accept its settings: {without_secrets(str(error), settings)}",
         hint="check kafka.options, kafka.security and kafka.compression",
+        reason="kafka",
     )
 
 
@@ -50,12 +51,14 @@ def refused_login(settings: KafkaSettings, text: str) -> Refused:
             f"Kafka at {settings.bootstrap_servers} does not prove who it is: {without_secrets(text, settings)}",
             hint="kafka: {security: {ca: FILE}}: the authority that signed the brokers' certificates; the names in them"
             " must be those of kafka.bootstrap_servers and of advertised.listeners",
+            reason="kafka",
         )
     user = settings.security.username
     return Refused(
         f"Kafka at {settings.bootstrap_servers} refused the login{f' of {user!r}' if user else ''}: "
         + without_secrets(text, settings),
         hint="check kafka.security: sasl_mechanism, username and password",
+        reason="kafka",
     )
 
 

@@ -87,6 +87,7 @@ def read_checkpoint(session: Session, name: str) -> Checkpoint | None:
                 f"cdc_outbox_checkpoint.gtid_set of relay {name!r} is no GTID set: {error}",
                 hint=f"UPDATE cdc_outbox_checkpoint SET gtid_set = NULL, binlog_file = NULL WHERE name = '{name}'; "
                 "the next start sweeps everything pending",
+                reason="mysql_refused",
             ) from None
     return Checkpoint(epoch, owner, uuid, position, state, last_error, bool(paused), version, updated)
 

@@ -100,6 +100,7 @@ class PositionFile:
             f"binlog.checkpoint_file: {self.path} {what}",
             hint="name another file, or remove this one: the next start then goes on from the position in MySQL,"
             " or sweeps everything pending",
+            reason="checkpoint_file",
         )
 
 

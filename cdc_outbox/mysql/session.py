@@ -179,6 +179,7 @@ def mysql_trouble(error: BaseException, settings: MySQLSettings) -> CdcOutboxErr
         return Refused(
             f"{where} refused {settings.user!r}: {text} ({code}); check {_REFUSING[code]}",
             hint="cdc-outbox init --print shows the tables and the grants this user needs",
+            reason="mysql_refused",
         )
     if isinstance(error, (OperationalError, InternalError, OSError, Error, ProgrammingError)):
         return Hold(f"{where}: {text}" + (f" ({code})" if code else ""), reason="mysql")

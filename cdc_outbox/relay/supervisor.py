@@ -67,6 +67,10 @@ BUGS = 3
 """Unclassified errors in a row, without a settled event between them, that end the process."""
 
 
+OVER_WITH_A_WRITE = {"mysql", "mysql_read_only"}
+"""Reasons of holds that are over once the lock is had and a write taken. What else is waited for shows later."""
+
+
 class Supervisor:
     """One relay process. `run` returns the exit code."""
 
@@ -89,8 +93,6 @@ class Supervisor:
         self._has_led, self._bugs = json.loads(os.environ.pop(INHERITED, "[false, 0]"))
         self._pinged_at = 0.0
         self._binlog_lost = False
-        self._refused_by_mysql = False
-        """It answers, and the last recovery ended with a refusal all the same: that it can be led is not enough."""
         self._holds: set[str] = set()
         self._state = "starting"
         self._last_error: str | None = None
@@ -192,7 +194,7 @@ class Supervisor:
         if isinstance(error, (MySQLError, OSError)):
             known = mysql_trouble(error, self._settings.mysql)
             if isinstance(known, Refused) and self._has_led:
-                known = Hold(known.message, reason="mysql", hint=known.hint)
+                known = known.as_hold()
         if isinstance(known, LeadershipLost):
             self._leadership.close()
             log_event(logger, logging.WARNING, "leadership_lost", str(known))
@@ -333,17 +335,14 @@ class Supervisor:
 
     def _begin(self, incarnation: Incarnation) -> None:
         """What a first start refuses is an outage of ours later: a login, a table or a grant that was good before."""
-        reason = "kafka"
         try:
             incarnation.reach_kafka()
-            reason = "mysql"
             incarnation.begin(binlog_lost=self._binlog_lost)
         except Refused as refused:
             if self._has_led:
-                self._refused_by_mysql = reason == "mysql"
-                raise Hold(refused.message, reason=reason, hint=refused.hint) from refused
+                raise refused.as_hold() from refused
             raise
-        self._refused_by_mysql = self._binlog_lost = False
+        self._binlog_lost = False
 
     def _acquire(self) -> bool:
         self._state = "standby"
@@ -355,7 +354,7 @@ class Supervisor:
                 report_before_leading(
                     self._leadership.session, self._settings.name, "recovering", self._last_error or ""
                 )
-                self._flowing(but={"kafka", SOURCE, *(["mysql"] if self._refused_by_mysql else [])})
+                self._flowing(but=self._holds - OVER_WITH_A_WRITE)
         return held
 
     def _on_standby(self, holder: int) -> None:

@@ -7,6 +7,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from pymysql.err import OperationalError, ProgrammingError
 
 from cdc_outbox.config import Settings
 from cdc_outbox.errors import BinlogUnreadable, Hold, Refused
@@ -74,12 +75,10 @@ def test_a_hold_for_a_replica_outlasts_a_rebuild_until_it_is_read(leading: Super
     assert leading.ready() == (True, "leader")
 
 
-@pytest.mark.parametrize(("refusing", "reason"), [("reach_kafka", "kafka"), ("begin", "mysql")])
-def test_what_a_start_refuses_is_an_outage_of_its_server_once_it_has_led(
-    leading: Supervisor, refusing: str, reason: str
-) -> None:
+@pytest.mark.parametrize("refusing", ["reach_kafka", "begin"])
+def test_what_a_start_refuses_is_an_outage_once_it_has_led(leading: Supervisor, refusing: str) -> None:
     def refuse(**_: bool) -> None:
-        raise Refused("not any more")
+        raise Refused("not any more", reason="whose")
 
     steps = {"reach_kafka": lambda: None, "begin": lambda **_: None, refusing: refuse}
     incarnation: Incarnation = SimpleNamespace(**steps)  # type: ignore[assignment]
@@ -88,20 +87,32 @@ def test_what_a_start_refuses_is_an_outage_of_its_server_once_it_has_led(
     leading._has_led = True
     with pytest.raises(Hold) as caught:
         leading._begin(incarnation)
-    assert (caught.value.reason, caught.value.message) == (reason, "not any more")
+    assert (caught.value.reason, caught.value.message) == ("whose", "not any more")
 
 
-@pytest.mark.parametrize("refused", [True, False])
-def test_a_refusal_lasts_although_the_lock_can_be_had(
-    leading: Supervisor, monkeypatch: pytest.MonkeyPatch, refused: bool
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OperationalError(2003, "Can't connect"), None),
+        (Hold("MySQL is read-only", reason="mysql_read_only"), None),
+        (ProgrammingError(1146, "Table 'shop.outbox_event' doesn't exist"), "mysql_refused"),
+        (OperationalError(1054, "Unknown column 'event_id'"), "mysql_refused"),
+        (Hold("binlog.checkpoint_file: it holds no position", reason="checkpoint_file"), "checkpoint_file"),
+        (Hold("no broker answers", reason="kafka"), "kafka"),
+    ],
+    ids=["away", "read-only", "no table", "no column", "file", "kafka"],
+)
+def test_the_lock_and_a_write_end_only_what_they_prove_to_be_over(
+    leading: Supervisor, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str | None
 ) -> None:
-    """Else each attempt would say that MySQL is back, and the next that it is not."""
-    monkeypatch.setattr(leading, "_leadership", SimpleNamespace(acquire=lambda *_: True, session=None))
+    """Else each attempt would say that it is back, and the next that it is not."""
+    able = SimpleNamespace(acquire=lambda *_: True, session=None, ping=lambda: None, close=lambda: None)
+    monkeypatch.setattr(leading, "_leadership", able)
     monkeypatch.setattr("cdc_outbox.relay.supervisor.report_before_leading", lambda *_: None)
-    leading._hold("mysql", "no such column")
-    leading._refused_by_mysql = refused
+    leading._has_led = True
+    leading._judge(error)
     assert leading._acquire()
-    assert leading._holds == ({"mysql"} if refused else set())
+    assert leading._holds == (set() if reason is None else {reason})
 
 
 @pytest.mark.parametrize("paused", [True, False])
