@@ -6,6 +6,7 @@ written, the poller queues rows and asks about blocked aggregates. A rebuild thr
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -135,6 +136,8 @@ class InFlight:
         self._start_written = False
         self.settled = 0
         """Events whose outcome was written."""
+        self._unmarked_since = math.inf
+        """Nothing that is out and not marked 1 was handed over before: most looks for it end here."""
         self.held_by_poller = 0
         """Rows in flight that the poller brought."""
 
@@ -190,6 +193,7 @@ class InFlight:
         """They are with the Kafka client from here on. now: the caller's monotonic clock, in seconds."""
         with self._lock:
             handed = Stage.HANDED
+            self._unmarked_since = min(self._unmarked_since, now)
             for envelope in envelopes:
                 envelope.stage = handed
                 envelope.handed_at = now
@@ -454,16 +458,27 @@ class InFlight:
     def slow(self, handed_before: float) -> list[Envelope]:
         """What was handed over before that time, is still out and not marked 1."""
         with self._lock:
-            return [
-                envelope
-                for envelope in self._open.values()
-                if envelope.stage is Stage.HANDED and envelope.handed_at <= handed_before and not envelope.sending
-            ]
+            if handed_before < self._unmarked_since:
+                return []
+            handed = Stage.HANDED
+            unmarked = [one for one in self._open.values() if one.stage is handed and not one.sending]
+            self._unmarked_since = min((one.handed_at for one in unmarked), default=math.inf)
+            return [one for one in unmarked if one.handed_at <= handed_before]
 
     def undelivered(self) -> list[Envelope]:
         """What waits in memory or is with the Kafka client, dead letters included, in the order it came."""
         with self._lock:
-            return [envelope for envelope in self._open.values() if envelope.stage <= Stage.DYING]
+            last = Stage.DYING
+            return [envelope for envelope in self._open.values() if envelope.stage <= last]
+
+    def with_the_client(self, counts: Callable[[Aggregate], bool]) -> bool:
+        """Whether a dead letter is, or an event of an aggregate that counts."""
+        with self._lock:
+            handed, dying = Stage.HANDED, Stage.DYING
+            return any(
+                one.stage is dying or (one.stage is handed and counts(one.event.aggregate))
+                for one in self._open.values()
+            )
 
     def propose(self, batch: Sequence[Envelope]) -> Progress:
         """Where reading could resume once `batch` is written. Followed by `settle` or `retract`."""

@@ -140,8 +140,9 @@ class PartitionHolds:
     def _oldest(self, now: float, undelivered: Iterable[Envelope]) -> dict[Partition, Envelope]:
         """Of each partition the record that has been out for longest, where that is long."""
         oldest: dict[Partition, Envelope] = {}
+        handed, before = Stage.HANDED, now - MARGIN - self._linger
         for envelope in undelivered:
-            if envelope.stage is Stage.HANDED and envelope.handed_at < now - MARGIN - self._linger:
+            if envelope.stage is handed and envelope.handed_at < before:
                 where = self._partition(envelope.event.aggregate, now)
                 if where is not None and (where not in oldest or envelope.handed_at < oldest[where].handed_at):
                     oldest[where] = envelope

@@ -412,10 +412,7 @@ class Pipeline(Worker):
     def _awaits_delivery(self) -> bool:
         """Something is with the client, beside what held partitions keep: nothing shares a batch with that."""
         held = self._partitions.held
-        return any(
-            one.stage is Stage.DYING or (one.stage is Stage.HANDED and one.event.aggregate not in held)
-            for one in self._ledger.undelivered()
-        )
+        return self._ledger.with_the_client(lambda aggregate: aggregate not in held)
 
     def _prepare(self, envelope: Envelope, ready: list[Record]) -> None:
         """Make its record, or refuse it by what can be known before it is sent."""

@@ -159,8 +159,13 @@ def test_slow_gives_what_is_still_out_and_not_marked() -> None:
     book.acknowledge([one])
     assert book.slow(handed_before=9.0) == []
     assert book.slow(handed_before=10.5) == [two]
+    assert book.slow(handed_before=10.5) == [two], "it may not have been written"
     two.sending = True
     assert book.slow(handed_before=10.5) == []
+    (three,) = book.admit([transaction(3, event(3))])
+    book.hand([three], now=11.0)
+    assert book.slow(handed_before=10.5) == []
+    assert book.slow(handed_before=11.0) == [three]
 
 
 def test_an_event_is_held_once() -> None:
