@@ -79,8 +79,9 @@ main(["--config", sys.argv[1], "start"])
 """The relay, but for how long it waits: it looks for missed rows at once, and soon calls an outage one."""
 
 
-def source(port: int, **more: object) -> dict[str, object]:
-    return {"source": {"host": "127.0.0.1", "port": port}, **more}
+def source(port: int, *, server_id: int | None = None, **more: object) -> dict[str, object]:
+    """binlog settings; server_id: what the relay calls itself there."""
+    return {"source": {"host": "127.0.0.1", "port": port, "server_id": server_id}, **more}
 
 
 def start(world: World, config: Path, **options: Any) -> RelayProcess:
@@ -101,8 +102,7 @@ def test_the_replica_is_read_and_the_primary_written(make_world: MakeWorld, pair
     """Two writers beside it: everything arrives once and in order, and only the replica dumps the primary."""
     world = make_world(mysql=pair.primary.endpoint)
     before = [world.insert("a0") for _ in range(3)]
-    read_from = {"host": "127.0.0.1", "port": pair.replica.port, "server_id": 4711}
-    config = world.config(binlog={"source": read_from})
+    config = world.config(binlog=source(pair.replica.port, server_id=4711))
     relay = world.start(config)
     commits = Writer(world, threads=2, limit=600).start().join()
     world.wait_settled()
