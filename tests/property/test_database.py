@@ -147,7 +147,7 @@ def _operate(both: Both, chance: random.Random) -> None:
         ("due", chance.randint(1, 5), number, aggregates, chance.random() < 0.5, chance.choice(((), (KIND,)))),
         ("open_before", number, aggregates),
         ("stuck", aggregates),
-        ("sending", 3),
+        ("sending", 1, 3),
         ("pending_page", number // 2, number, 3),
         ("due_or_stuck", "orders"),
         *((read,) for read in ("failed_aggregates", "blocked_aggregates", "highest_id", "waiting")),
