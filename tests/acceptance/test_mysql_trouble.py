@@ -86,6 +86,8 @@ def test_writes_that_hang_are_an_outage(
     world = make_world(mysql=make_mysql().endpoint)
     relay = world.start()
     load = Load(world)
+    ((soon,),) = world.execute("SELECT NOW() + INTERVAL 3 SECOND")
+    world.insert("later", next_retry_at=soon)  # all else may be written before the lock is had
     world.execute("FLUSH TABLES WITH READ LOCK")
     relay.wait_for("hold")
     led: set[int | None] = set()
