@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,9 +79,9 @@ main(["--config", sys.argv[1], "start"])
 """The relay, but for how long it waits: it looks for missed rows at once, and soon calls an outage one."""
 
 
-def source(port: int, *, server_id: int | None = None, **more: object) -> dict[str, object]:
-    """binlog settings; server_id: what the relay calls itself there."""
-    return {"source": {"host": "127.0.0.1", "port": port, "server_id": server_id}, **more}
+def source(port: int, more: Mapping[str, object] | None = None, **replica: object) -> dict[str, object]:
+    """binlog settings: of the replica, and more."""
+    return {"source": {"host": "127.0.0.1", "port": port, **replica}, **(more or {})}
 
 
 def start(world: World, config: Path, **options: Any) -> RelayProcess:
@@ -168,7 +168,7 @@ def test_a_relay_restarts_while_the_replica_is_behind(make_world: MakeWorld, pai
     stored: dict[str, object] = {}
     if checkpoint == "in a file":
         stored = {"checkpoint_store": "file", "checkpoint_file": str(world.folder / "position")}
-    config = world.config(binlog=source(pair.replica.port, **stored))
+    config = world.config(binlog=source(pair.replica.port, stored))
     relay = start(world, config)
     events = [world.insert("a1")]
     world.wait_sent(*events)
@@ -247,7 +247,7 @@ def test_what_the_replica_has_purged_is_swept_over(make_world: MakeWorld, pair: 
     catch_up(pair.replica, pair.primary)
     purge(pair.replica)
     stopping = start(
-        world, world.config(binlog=source(pair.replica.port, on_purged="stop")), wait_for="connected_mysql"
+        world, world.config(binlog=source(pair.replica.port, {"on_purged": "stop"})), wait_for="connected_mysql"
     )
     assert stopping.wait() == 3
     relay = start(world, config)
