@@ -33,7 +33,6 @@ COVERED = {
 }
 
 UNTRIED = {
-    "R55": "without a drain some milliseconds of work are done again; whether there is any at a stop is chance",
     "R15": "it takes two breakages: where a table changes, its layouts are forgotten as well (R19)",
     "R27": "what a dead waiter inherits shows only where the network hides its death; the seconds are a constant",
 }
@@ -353,6 +352,15 @@ RULES = [
         "            if isinstance(known, Refused) and self._has_led:\n",
         "            if isinstance(known, Refused) and self._stopping.is_set():\n",
         "tests/acceptance/test_outages.py::test_a_password_that_stops_working_is_waited_for",
+        long=True,
+    ),
+    Mutant(
+        "r55-what-was-claimed-stays-at-1",
+        "R55",
+        "cdc_outbox/relay/in_flight.py",
+        "                if (envelope.sending or unclaimed) and envelope.stage < Stage.HANDED:\n",
+        "                if unclaimed and envelope.stage < Stage.HANDED:\n",
+        "tests/property/test_stop.py::test_what_was_claimed_when_a_pause_came_is_put_back",
         long=True,
     ),
     Mutant(
