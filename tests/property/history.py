@@ -133,6 +133,7 @@ class History:
             "batch": chance.choice((1, 2, 5, 50)),
             "read_at_once": chance.choice((1, 3, 20)),
             "max_rate": chance.choice((None, None, None, 3.0, 50.0)),
+            "rows_are_locked": any(name == "lock_a_row" for name, _ in plan.acts),
         }
         if plan.source:
             chosen |= {"gtids": True, "replication": random.Random(plan.seed)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -53,7 +54,10 @@ from tests.property.table import MemoryCopies, MemoryTable
 HOSTS = 2
 
 SENDING_TIMEOUT = {"row": 6.0, "leader": 5000.0}
-"""By claim mode: a leader's own rows at 1 are due at its start and must not need it."""
+"""By claim mode: a leader's own rows at 1 are due at its start and must not need it, unless they are locked then."""
+
+LOCKED_TIMEOUT = 200.0
+"""The same where rows are locked."""
 
 CHUNK = 3
 """Rows from which on a transaction comes in two parts."""
@@ -280,8 +284,12 @@ class World:
         position_in_file: bool = False,
         replication: random.Random | None = None,
         transient: bool = False,
+        rows_are_locked: bool = False,
     ) -> None:
-        """replication: by whose choice a replica, whose binlog is read, gets on; None: the server itself is read."""
+        """replication: by whose choice a replica, whose binlog is read, gets on; None: the server itself is read.
+
+        rows_are_locked: now and then, by the application.
+        """
         self.scheduler = Scheduler()
         self.judge = Judge(ordered=ordering != "none")
         self.database = Database(self.scheduler, gtids=gtids)
@@ -311,7 +319,7 @@ class World:
                 "outbox": {
                     "claim": claim,
                     "ordering": ordering,
-                    "sending_timeout": SENDING_TIMEOUT[claim],
+                    "sending_timeout": min(SENDING_TIMEOUT[claim], LOCKED_TIMEOUT if rows_are_locked else math.inf),
                     "rows": "transient" if transient else "keep",
                 },
                 "binlog": {**binlog, "on_purged": "stop" if transient else "sweep"},
