@@ -66,11 +66,11 @@ class Assembler:
         self._given_of: object = None
         self._prepared = PreparedTransactions(prepared_bytes)
         self._inflater = Inflater()
-        self._inside_payload = self._inside_payload_events()
+        self._inside_transaction = self._events_of_a_transaction()
         self._rare = self._rare_events()
         self.restart()
 
-    def _inside_payload_events(self) -> dict[int, Callable[[bytes], None]]:
+    def _events_of_a_transaction(self) -> dict[int, Callable[[bytes], None]]:
         return {
             ev.QUERY: self._query,
             ev.TABLE_MAP: self._table_map,
@@ -294,7 +294,7 @@ class Assembler:
         self._payload = payload
         events = self._inflater.events(payload, len(payload) - outside, self._passes_over)
         while (event := self._next_inside(events)) is not None:
-            self._inside_payload.get(event[4], self._unknown)(event)
+            self._inside_transaction.get(event[4], self._unknown)(event)
             yield
         self._payload = None
         self._checksum_size = outside
@@ -340,13 +340,7 @@ class Assembler:
         self._in_transaction = True
         self._foreign = others
         for event in changes:
-            kind = event[4]
-            if kind == WRITE_ROWS:
-                self._write_rows(event)
-            elif kind == TABLE_MAP:
-                self._table_map(event)
-            else:
-                self._row_change(event)
+            self._inside_transaction[event[4]](event)
         self._complete(end, last=last)
 
     def _xa_prepare(self, event: bytes) -> None:
