@@ -125,39 +125,44 @@ class _Row:
             self._integer("status", 0),
             self._integer("retry_count", 0),
             self._integer("max_retries", 3),
-            _constant(not self._missing("next_retry_at", nullable=True)),  # parked
+            _constant(self._value("next_retry_at", nullable=True) is not None),  # parked
             _Argument("committed_at", step=_Step.COMMITTED_AT),
             _constant(None),  # created_at: a DATETIME without its time zone; committed_at is the better one
             self._columns(),
         ]
         return [*arguments, self._incomplete()]
 
-    def _missing(self, name: str, *, nullable: bool = False) -> bool:
-        """True when there is no value to print. A column that its row image lacks makes an event incomplete."""
+    def _value(self, name: str, *, nullable: bool = False) -> tuple[Column, str] | None:
+        """The column and its variable; None when there is no value to print.
+
+        A column that its row image lacks makes an event incomplete.
+        """
         column, variable = self._values.get(name, (None, None))
         if column is None or (variable is None and not nullable):
             self._complete = False
-        return variable is None
+        return None if column is None or variable is None else (column, variable)
 
     def _integer(self, name: str, default: int) -> _Argument:
-        if self._missing(name):
+        value = self._value(name)
+        if value is None:
             return _constant(default)
-        column, variable = self._values[name]
+        column, variable = value
         if column.type not in INTEGERS:
             self._complete = False
             return _constant(default)
         step = _Step.UNSIGNED if column.unsigned else _Step.SIGNED
-        return _Argument(_integer(column, variable or ""), variable=variable, step=step)
+        return _Argument(_integer(column, variable), variable=variable, step=step)
 
     def _payload(self) -> _Argument:
-        if self._missing("payload", nullable=True):
+        value = self._value("payload", nullable=True)
+        if value is None:
             return _constant(None)
-        column, variable = self._values["payload"]
+        column, variable = value
         if column.type == FIELD_TYPE.JSON:
             return _Argument(f"json_text({variable})", variable=variable, step=_Step.JSON)
         if column.type in _STRINGS and column.charset in UTF8:
-            return _Argument(_bytes(column, variable or ""), variable=variable, step=_unfilled(column, _Step.BYTES))
-        text = self._converted_text(column, variable or "")
+            return _Argument(_bytes(column, variable), variable=variable, step=_unfilled(column, _Step.BYTES))
+        text = self._converted_text(column, variable)
         if text is None:
             self._complete = False
             return _constant(None)
@@ -171,20 +176,21 @@ class _Row:
 
     def _text(self, name: str, *, nullable: bool = False) -> _Argument | None:
         """`CAST(name AS CHAR)`; None where there is no value, or none we can print."""
-        if self._missing(name, nullable=nullable):
+        value = self._value(name, nullable=nullable)
+        if value is None:
             return None
-        column, variable = self._values[name]
+        column, variable = value
         printed = {
-            **dict.fromkeys(INTEGERS, f"str({_integer(column, variable or '')})"),
+            **dict.fromkeys(INTEGERS, f"str({_integer(column, variable)})"),
             FIELD_TYPE.JSON: f"json_text({variable}).decode()",
             FIELD_TYPE.DATETIME2: f"datetime_text({variable}, {column.metadata})",
         }
         if column.type in printed:
             return _Argument(printed[column.type])
         if column.type in _STRINGS and column.charset in UTF8:
-            source = f"{_bytes(column, variable or '')}.decode()"
+            source = f"{_bytes(column, variable)}.decode()"
             return _Argument(source, variable=variable, step=_unfilled(column, _Step.TEXT))
-        text = self._converted_text(column, variable or "")
+        text = self._converted_text(column, variable)
         if text is None:
             self._complete = False
             if column.type in _STRINGS:
