@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdc_outbox.testing.services import providers
 from tests.harness.judge import Judge
 from tests.harness.process import RelayProcess, run_command
 from tests.harness.proxy import Proxy
 from tests.harness.replication import (
     MySQLServer,
+    Pair,
     catch_up,
     commit_empty,
-    follow,
+    made_pair,
     promote,
     purge,
     received,
@@ -31,24 +30,6 @@ from tests.harness.world import World, wait_until
 from tests.harness.writer import Writer
 
 MakeWorld = Callable[..., World]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """replica follows primary by GTID: other files, another uuid."""
-
-    primary: MySQLServer
-    replica: MySQLServer
-
-
-def made_pair(stack: ExitStack) -> Pair:
-    servers = []
-    for options in ({"server_id": 1}, {"server_id": 2, "log_bin": "other"}):
-        servers.append(providers.make_mysql(options, lambda text: print(text, file=sys.stderr)))  # type: ignore[arg-type]
-        stack.callback(servers[-1].remove)
-    pair = Pair(*servers)
-    follow(pair.replica, pair.primary)
-    return pair
 
 
 @pytest.fixture(scope="module")

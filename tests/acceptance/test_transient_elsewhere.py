@@ -15,6 +15,7 @@ from tests.acceptance.test_transient_rows import (  # noqa: F401
     LARGE,
     ROWS,
     account,
+    check_all_arrive,
     commit,
     config,
     first_start,
@@ -27,7 +28,7 @@ from tests.acceptance.test_transient_rows import (  # noqa: F401
 )
 from tests.harness.judge import Judge
 from tests.harness.kafka import create_topic, set_topic_config
-from tests.harness.replication import MySQLServer, catch_up, follow, purge, run, standing_still
+from tests.harness.replication import MySQLServer, catch_up, made_pair, purge, run, standing_still
 from tests.harness.world import World, wait_until
 from tests.harness.writer import Writer
 
@@ -61,14 +62,9 @@ def mariadb() -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Servers]:
-    """The replica follows the primary by GTID: other files, another uuid."""
     with ExitStack() as stack:
-        made = []
-        for number, log_bin in ((1, "binlog"), (2, "other")):
-            made.append(providers.make_mysql({"server_id": number, "log_bin": log_bin}, _say))
-            stack.callback(made[-1].remove)
-        follow(made[1], made[0])
-        yield Servers(*made)
+        made = made_pair(stack)
+        yield Servers(made.primary, made.replica)
 
 
 @pytest.fixture(params=["mariadb", pytest.param("pair", marks=pytest.mark.long)])
@@ -103,10 +99,7 @@ def test_killed_again_and_again_while_the_binlog_goes_on_to_other_files(world: W
         relay = world.start(path)
     commits = {**writer.stop(), **bad}
     set_topic_config(world.bootstrap, world.topic, "max.message.bytes", "100000")
-    committed = {one for events in commits.values() for one in events}
-    wait_until(lambda: committed <= {one.event_id for one in Judge(world).records()}, "everything is in Kafka")
-    wait_until(lambda: world.execute(ROWS) == [], "no copy is left")
-    Judge(world).check_order(commits)
+    check_all_arrive(world, commits)
     assert relay.stop() == 0
 
 

@@ -56,6 +56,14 @@ def sent(world: World, count: int) -> list[str]:
     return found()
 
 
+def check_all_arrive(world: World, commits: dict[str, list[str]]) -> None:
+    """Once nothing is too large any more: all of it comes, in order, and no copy stays behind."""
+    committed = {one for events in commits.values() for one in events}
+    wait_until(lambda: committed <= {one.event_id for one in Judge(world).records()}, "everything is in Kafka")
+    wait_until(lambda: world.execute(ROWS) == [], "no copy is left")
+    Judge(world).check_order(commits)
+
+
 def order(world: World, aggregate: str) -> list[str]:
     return [one.event_id for one in Judge(world).records() if one.key == aggregate.encode()]
 
@@ -227,10 +235,7 @@ def test_killed_under_load_nothing_is_lost_and_the_order_kept(world: World, poin
         bad[aggregate] += commit(world, {"aggregate": aggregate})
     commits = {**writer.stop(), **bad}
     set_topic_config(world.bootstrap, world.topic, "max.message.bytes", "100000")
-    committed = {one for events in commits.values() for one in events}
-    wait_until(lambda: committed <= {one.event_id for one in Judge(world).records()}, "everything is in Kafka")
-    wait_until(lambda: world.execute(ROWS) == [], "no copy is left")
-    Judge(world).check_order(commits)
+    check_all_arrive(world, commits)
     assert relay.stop() == 0
 
 

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
 
+from cdc_outbox.testing.services import providers
 from cdc_outbox.testing.services.endpoint import MySQLEndpoint
 from cdc_outbox.testing.services.server import Server
 from tests.harness.world import wait_until
 
 MySQLServer = Server[MySQLEndpoint]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """replica follows primary by GTID: other files, another uuid."""
+
+    primary: MySQLServer
+    replica: MySQLServer
+
+
+def made_pair(stack: ExitStack) -> Pair:
+    """Two servers of their own, removed with the stack."""
+    servers = []
+    for options in ({"server_id": 1}, {"server_id": 2, "log_bin": "other"}):
+        servers.append(providers.make_mysql(options, lambda text: print(text, file=sys.stderr)))  # type: ignore[arg-type]
+        stack.callback(servers[-1].remove)
+    pair = Pair(*servers)
+    follow(pair.replica, pair.primary)
+    return pair
 
 
 @contextmanager
